@@ -1,0 +1,1 @@
+"""Problems: reading, mixing and making them."""

@@ -1,0 +1,1 @@
+"""Estimators over repeated samples, and the evaluation loop."""

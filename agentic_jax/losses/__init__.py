@@ -1,0 +1,1 @@
+"""Pure losses, ratios, credit and aggregation: arrays in, arrays out."""

@@ -1,0 +1,1 @@
+"""Decoder-only transformers in flax.linen and their Hugging Face weights."""

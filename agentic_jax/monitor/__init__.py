@@ -1,0 +1,1 @@
+"""Metrics and traces: pure statistics and one writer."""

@@ -1,0 +1,1 @@
+"""Scores of finished trajectories and the rewards made of them."""

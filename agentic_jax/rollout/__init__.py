@@ -1,0 +1,1 @@
+"""Engines, episodes and the collection of groups of trajectories."""

@@ -1,0 +1,79 @@
+"""What generates: the protocol that every engine keeps, and its two records."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+
+class EngineError(RuntimeError):
+    """An engine failed; the trajectory that waited for it is a fault."""
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How one request samples.
+
+    Attributes:
+        max_tokens: most tokens to sample, at least 1.
+        temperature: divides the logits; 0 is greedy (log-probabilities then at 1).
+        top_p: nucleus mass in (0, 1]; training requires 1.
+        top_k: most likely tokens kept; 0 keeps all; training requires 0.
+        stop_token_ids: sampling one of these ends the request; it stays in the ids.
+        stop_strings: the same for decoded text; the ids are kept to the end of the
+            token that completes the string.
+        seed: the request's own randomness: the same seed, prompt and weights give the
+            same tokens whatever else the engine is doing.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+    stop_strings: tuple[str, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What one request sampled.
+
+    Attributes:
+        token_ids: [n] int32, stop tokens kept.
+        logprobs: [n] float32 log-softmax(logits / temperature) of each sampled token.
+        stop: "stop" on a stop id or string, "length" at max_tokens, "abort".
+        weight_version: of the parameters that sampled it.
+    """
+
+    token_ids: np.ndarray
+    logprobs: np.ndarray
+    stop: Literal["stop", "length", "abort"]
+    weight_version: int
+
+
+class Engine(Protocol):
+    """Continues token ids.
+
+    A session is one trajectory: an engine keeps its cache between generate calls that
+    name the same session, until release.
+    """
+
+    async def generate(
+        self, token_ids: Sequence[int], params: SamplingParams, *, session: str
+    ) -> Completion:
+        """Samples a continuation; raises EngineError if it cannot."""
+        ...
+
+    async def release(self, session: str) -> None:
+        """Frees what the session holds; unknown sessions are ignored."""
+        ...
+
+    async def update_weights(self, params: Any, version: int) -> None:
+        """Swaps the weights; later completions carry the new version."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the engine; waiting requests raise EngineError."""
+        ...

@@ -1,0 +1,1 @@
+"""The tools that a policy may call."""

@@ -1,0 +1,79 @@
+"""What a tool is, and the boundary at which every call is made."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentic_jax.trajectory import ToolCall, ToolResult
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that the policy may call.
+
+    Attributes:
+        name: as the policy writes it.
+        description: one or two sentences for the policy.
+        parameters: JSON schema of the arguments, an object with named properties.
+        run: async; keyword arguments in, ToolResult out. The model's mistakes are
+            results; faults of ours raise.
+        timeout: seconds after which the tool's own service counts as stuck.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    run: Callable[..., Awaitable[ToolResult]]
+    timeout: float
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The entry that chat templates expect in their `tools` list."""
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": dict(self.parameters),
+            },
+        }
+
+
+async def call_tool(call: ToolCall, tools: Mapping[str, Tool]) -> ToolResult:
+    """Runs one call. The model's mistakes come back as a result; our faults raise.
+
+    Raises:
+        TimeoutError: the tool outlived its own deadline, so its service is stuck.
+        OSError: its service cannot be reached.
+    """
+    if call.problem:
+        return ToolResult(call.problem, "bad_call")
+    tool = tools.get(call.name)
+    if tool is None:
+        known = ", ".join(sorted(tools)) or "none"
+        return ToolResult(
+            f"Unknown tool {call.name!r}. Available tools: {known}.", "bad_call"
+        )
+    problem = _argument_problem(tool, call.arguments or {})
+    if problem:
+        return ToolResult(problem, "bad_call")
+    async with asyncio.timeout(tool.timeout):
+        return await tool.run(**call.arguments)
+
+
+def _argument_problem(tool: Tool, arguments: Mapping[str, Any]) -> str:
+    """What is wrong with the arguments, in words for the model; "" if nothing."""
+    properties = tool.parameters.get("properties", {})
+    required = tool.parameters.get("required", tuple(properties))
+    missing = [name for name in required if name not in arguments]
+    unknown = [name for name in arguments if name not in properties]
+    if missing or unknown:
+        wanted = ", ".join(properties)
+        return f"{tool.name} takes: {wanted}. Missing: {missing}, unknown: {unknown}."
+    types = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
+    for name, value in arguments.items():
+        wanted = properties[name].get("type")
+        if wanted in types and not isinstance(value, types[wanted]):
+            return f"{tool.name}: {name} must be a {wanted}."
+    return ""

@@ -1,0 +1,1 @@
+"""Train states, jitted steps, checkpoints and the two training loops."""

@@ -1,0 +1,1 @@
+"""One config file per result; each takes ":tiny"."""

@@ -1,0 +1,40 @@
+"""Installs agentic_jax; `pip install -e .` for work on it."""
+
+from setuptools import find_packages, setup
+
+SLOW = ["torch>=2.9"]
+TEST = ["pytest>=8.4", "ruff>=0.14", "nbclient>=0.10", "ipykernel>=6.29"]
+
+setup(
+    name="agentic_jax",
+    version="0.1.0",
+    description="Reinforcement learning of tool-using language models in JAX.",
+    packages=find_packages(include=["agentic_jax*", "configs*", "launch*"]),
+    python_requires=">=3.11,<3.14",
+    install_requires=[
+        "absl-py>=2.1",
+        "aiohttp>=3.10",
+        "flax>=0.12",
+        "gguf>=0.17",
+        "jax>=0.10",
+        "jinja2>=3.1",
+        "math-verify>=0.9",
+        "matplotlib>=3.9",
+        "ml-collections>=1.1",
+        "numpy>=2.1",
+        "optax>=0.2.5",
+        "orbax-checkpoint>=0.11",
+        "rich>=13",
+        "safetensors>=0.5",
+        "tensorboard>=2.18",
+        "tokenizers>=0.21",
+        "transformers>=4.57",
+    ],
+    extras_require={
+        "sglang": ["sglang>=0.5"],
+        "cuda": ["jax[cuda13]>=0.10"],
+        "tpu": ["jax[tpu]>=0.10"],
+        "test": TEST,
+        "slow": TEST + SLOW,
+    },
+)
