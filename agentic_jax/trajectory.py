@@ -1,5 +1,6 @@
 """Problems and finished trajectories: the types of the host half."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -125,3 +126,63 @@ class Trajectory:
     def num_policy_tokens(self) -> int:
         """Sampled tokens only."""
         return sum(len(turn.token_ids) for turn in self.turns)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A trajectory with the shaped reward that it is trained on."""
+
+    trajectory: Trajectory
+    reward: float
+
+    @property
+    def valid(self) -> bool:
+        """False for a fault: it is kept for the log and never trained on."""
+        return self.trajectory.stop != "fault"
+
+
+def to_json(trajectory: Trajectory) -> dict[str, Any]:
+    """A plain dict that json.dumps writes on one line; from_json reads it back."""
+    record = dataclasses.asdict(trajectory)
+    record["prompt_token_ids"] = trajectory.prompt_token_ids.tolist()
+    for turn, source in zip(record["turns"], trajectory.turns, strict=True):
+        turn["token_ids"] = source.token_ids.tolist()
+        turn["logprobs"] = [round(float(x), 5) for x in source.logprobs]
+        turn["result_token_ids"] = source.result_token_ids.tolist()
+    return record
+
+
+def from_json(record: Mapping[str, Any]) -> Trajectory:
+    """The Trajectory that to_json wrote.
+
+    Raises:
+        ValueError: a field is missing or unknown.
+    """
+    try:
+        task = record["task"]
+        return Trajectory(
+            **{
+                **record,
+                "task": Task(**{**task, "messages": tuple(task["messages"])}),
+                "prompt_token_ids": np.asarray(record["prompt_token_ids"], np.int32),
+                "turns": tuple(_turn_from_json(turn) for turn in record["turns"]),
+            }
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a trajectory: {error}") from error
+
+
+def _turn_from_json(record: Mapping[str, Any]) -> Turn:
+    calls = tuple(
+        CallRecord(
+            ToolCall(**call["call"]), ToolResult(**call["result"]), call["seconds"]
+        )
+        for call in record["calls"]
+    )
+    return Turn(
+        token_ids=np.asarray(record["token_ids"], np.int32),
+        logprobs=np.asarray(record["logprobs"], np.float32),
+        weight_version=record["weight_version"],
+        calls=calls,
+        result_token_ids=np.asarray(record["result_token_ids"], np.int32),
+    )

@@ -1,0 +1,112 @@
+"""Plays one problem from prompt to final answer."""
+
+import asyncio
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from absl import logging
+
+from agentic_jax.chat.template import Chat
+from agentic_jax.rollout.engine import Engine, EngineError, SamplingParams
+from agentic_jax.tools.base import Tool, call_tool
+from agentic_jax.trajectory import CallRecord, Task, ToolCall, Trajectory, Turn
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one trajectory may use.
+
+    Attributes:
+        max_prompt_tokens: a longer prompt is an error of the task file.
+        max_response_tokens: sampled and tool-result tokens together.
+        max_turns: turns of the policy; the last one's calls are not run.
+    """
+
+    max_prompt_tokens: int
+    max_response_tokens: int
+    max_turns: int
+
+
+async def run_episode(
+    task: Task,
+    engine: Engine,
+    *,
+    chat: Chat,
+    tools: Mapping[str, Tool],
+    limits: Limits,
+    sampling: SamplingParams,
+    seed_of_turn: Callable[[int], int],
+    session: str,
+) -> Trajectory:
+    """Alternates generation and tool calls until the policy stops calling tools.
+
+    Args:
+        task: the problem.
+        engine: continues token ids.
+        chat: renders messages and results to ids and parses calls out of text.
+        tools: by name; empty for a self-contained answer.
+        limits: turns and tokens.
+        sampling: max_tokens and seed are set here, per request.
+        seed_of_turn: turn index to the seed of that turn's request.
+        session: names the trajectory to the engine.
+
+    Returns:
+        A trajectory in every case, unscored. stop == "fault" means that a service of
+        ours failed: it is kept for the log and never trained on.
+
+    Raises:
+        ValueError: the prompt is longer than the limit.
+    """
+    prompt = chat.render_prompt(task.messages)
+    if len(prompt) > limits.max_prompt_tokens:
+        raise ValueError(
+            f"the prompt of task {task.id!r} has {len(prompt)} tokens, "
+            f"max_prompt_tokens is {limits.max_prompt_tokens}"
+        )
+    turns: list[Turn] = []
+    context, budget = prompt, limits.max_response_tokens
+
+    def finish(stop, fault="") -> Trajectory:
+        return Trajectory(task, prompt, tuple(turns), stop, fault=fault)
+
+    try:
+        for k in itertools.count():
+            params = dataclasses.replace(
+                sampling, max_tokens=budget, seed=seed_of_turn(k)
+            )
+            done = await engine.generate(context, params, session=session)
+            turns.append(Turn(done.token_ids, done.logprobs, done.weight_version))
+            budget -= len(done.token_ids)
+            if done.stop != "stop":
+                return finish("max_tokens")
+            calls = chat.parse(chat.decode(done.token_ids)).calls
+            if not calls or k + 1 == limits.max_turns:
+                return finish("max_turns" if calls else "answer")
+            records = await asyncio.gather(*(_timed_call(c, tools) for c in calls))
+            results = chat.render_results(done.token_ids, [r.result for r in records])
+            fits = len(results) < budget  # Else no room is left to read and answer.
+            turns[-1] = dataclasses.replace(
+                turns[-1],
+                calls=tuple(records),
+                result_token_ids=results if fits else results[:0],
+            )
+            if not fits:
+                return finish("max_tokens")
+            budget -= len(results)
+            context = np.concatenate([context, done.token_ids, results])
+    except (EngineError, OSError, TimeoutError) as error:
+        fault = f"{type(error).__name__}: {error}"
+        logging.warning("episode %s of task %s lost: %s", session, task.id, fault)
+        return finish("fault", fault)
+    finally:
+        await engine.release(session)
+
+
+async def _timed_call(call: ToolCall, tools: Mapping[str, Tool]) -> CallRecord:
+    start = time.monotonic()
+    result = await call_tool(call, tools)
+    return CallRecord(call, result, time.monotonic() - start)
