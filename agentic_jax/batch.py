@@ -23,6 +23,10 @@ class Batch:
             tool result answers; 0 is prompt or padding.
         mask: bool, the policy sampled this token.
         behavior_logprobs: float32, the engine's log-probability, 0 where mask is False.
+        turn_calls: int32, tool calls that the turn of this token made; 0 in prompt and
+            padding. Turn-level credit counts calls with it.
+        call_mask: bool, sampled token that is tool-call markup; only needed to leave
+            markup out of turn entropies.
     """
 
     tokens: jax.Array
@@ -32,6 +36,8 @@ class Batch:
     turn_ids: jax.Array
     mask: jax.Array
     behavior_logprobs: jax.Array
+    turn_calls: jax.Array | None = None
+    call_mask: jax.Array | None = None
 
 
 @jax.tree_util.register_dataclass
