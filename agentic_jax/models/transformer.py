@@ -1,0 +1,216 @@
+"""Llama, Qwen2 and Qwen3: one decoder, for whole rows or over a cache.
+
+Parameters, the same whether layers are scanned or unrolled, with a leading L under
+`layers`:
+
+    embed/embedding [V, D]                 layers/mlp_norm/scale [L, D]
+    layers/attention_norm/scale [L, D]     layers/mlp/{gate,up}/kernel [L, D, F]
+    layers/attention/q/kernel [L, D, H, Dh]       layers/mlp/down/kernel [L, F, D]
+    layers/attention/{k,v}/kernel [L, D, KV, Dh]  norm/scale [D]
+    layers/attention/o/kernel [L, H, Dh, D]       head/kernel [D, V], untied only
+    layers/attention/{q,k,v,o}/bias, {q,k}_norm/scale [L, Dh], where the family has them
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from agentic_jax.models.attention import (
+    Attend,
+    Attention,
+    attention_mask,
+    plain_attention,
+    rotary_cos_sin,
+)
+from agentic_jax.models.cache import KVCache, cached_attention
+from agentic_jax.models.config import ModelConfig
+from agentic_jax.models.mlp import GatedMlp, rms_norm
+
+Params = Mapping[str, Any]
+
+
+class Layer(nn.Module):
+    """Attention, then the gated block, each on the normed stream and added to it."""
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: jax.Array,
+        cos_sin: tuple[jax.Array, jax.Array],
+        attend: Attend,
+    ) -> tuple[jax.Array, Any]:
+        """The residual stream [B, T, D] after this layer, and attend's second result."""
+        config = self.config
+        normed = rms_norm(config, name="attention_norm")(hidden)
+        added, aux = Attention(config, name="attention")(normed, cos_sin, attend)
+        hidden = hidden + added
+        normed = rms_norm(config, name="mlp_norm")(hidden)
+        return hidden + GatedMlp(config, name="mlp")(normed), aux
+
+
+class Transformer(nn.Module):
+    """The decoder without its output projection, so that losses can chunk that."""
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(
+        self, tokens: jax.Array, positions: jax.Array, segment_ids: jax.Array
+    ) -> jax.Array:
+        """Final-normed hidden states, [B, T, D] in config.dtype.
+
+        Args:
+            tokens: [B, T] int32 ids below vocab_size.
+            positions: [B, T] int32 position within the segment, 0 in padding.
+            segment_ids: [B, T] int32 from 1; 0 is padding. A token sees the tokens of
+                its own segment up to itself. States of padding are finite and mean
+                nothing.
+        """
+        config = self.config
+        layers = self.param("layers", _init_layers, config)
+        hidden = _embed(config)(tokens)
+        cos_sin = rotary_cos_sin(positions, config)
+        mask = attention_mask(segment_ids, positions)
+
+        def block(hidden, layer_params):
+            def attend(q, k, v):
+                return plain_attention(q, k, v, mask), None
+
+            return _apply_layer(config, layer_params, hidden, cos_sin, attend)
+
+        block = _rematerialized(block, config)
+        if config.layer_loop == "scan":
+            hidden, _ = jax.lax.scan(block, hidden, layers)
+        else:
+            for layer_params in unstack(layers, config.num_layers):
+                hidden, _ = block(hidden, layer_params)
+        if not config.tie_embeddings:
+            _Head(config, name="head")()
+        return rms_norm(config, name="norm")(hidden)
+
+
+def head(params: Params, config: ModelConfig) -> jax.Array:
+    """The output projection [D, V] in config.dtype; logits are hidden @ head.
+
+    A tied head is the transposed embedding, so gradients reach the embedding twice.
+    """
+    if config.tie_embeddings:
+        return params["embed"]["embedding"].astype(config.dtype).T
+    return params["head"]["kernel"].astype(config.dtype)
+
+
+def forward_cached(
+    params: Params,
+    config: ModelConfig,
+    tokens: jax.Array,
+    positions: jax.Array,
+    cache: KVCache,
+) -> tuple[jax.Array, KVCache]:
+    """Hidden states of new tokens that see what the cache holds, and the grown cache.
+
+    Args:
+        params: as Transformer.init makes them, or with `layers` already unstacked,
+            which spares a copy of every weight at every call.
+        config: its layer_loop and remat are not used; layers are unrolled.
+        tokens: [B, T] int32.
+        positions: [B, T] int32; token (b, t) is stored at this index of row b and sees
+            the indices up to it. At or beyond the cache's length it is padding:
+            nothing is stored.
+        cache: of B rows.
+
+    Returns:
+        [B, T, D] final-normed hidden states in config.dtype, and the new cache.
+    """
+    cos_sin = rotary_cos_sin(positions, config)
+    hidden = _embed(config).apply({"params": params["embed"]}, tokens)
+    layers = params["layers"]
+    if isinstance(layers, Mapping):
+        layers = unstack(layers, config.num_layers)
+    keys, values = [], []
+    for layer_params, layer_k, layer_v in zip(layers, cache.k, cache.v, strict=True):
+
+        def attend(q, k, v, layer_k=layer_k, layer_v=layer_v):
+            out, *stored = cached_attention(q, k, v, layer_k, layer_v, positions)
+            return out, stored
+
+        hidden, (layer_k, layer_v) = _apply_layer(
+            config, layer_params, hidden, cos_sin, attend
+        )
+        keys.append(layer_k)
+        values.append(layer_v)
+    norm = rms_norm(config, name=None)
+    hidden = norm.apply({"params": params["norm"]}, hidden)
+    return hidden, KVCache(k=tuple(keys), v=tuple(values))
+
+
+def unstack(layers: Params, num_layers: int) -> tuple[Params, ...]:
+    """One parameter tree per layer, from one with a leading axis of num_layers.
+
+    Splitting, unlike indexing, has a concatenation as its gradient: indexing would pad
+    and add a whole stack for each layer.
+    """
+    leaves, treedef = jax.tree.flatten(layers)
+    parts = [jax.lax.split(leaf, (1,) * num_layers, axis=0) for leaf in leaves]
+    return tuple(
+        jax.tree.unflatten(treedef, [jnp.squeeze(part, 0) for part in layer])
+        for layer in zip(*parts, strict=True)
+    )
+
+
+class _Head(nn.Module):
+    """Owns the kernel of an untied head; `head` applies it."""
+
+    config: ModelConfig
+
+    @nn.compact
+    def __call__(self):
+        shape = (self.config.width, self.config.vocab_size)
+        init = nn.initializers.normal(0.02)
+        return self.param("kernel", init, shape, self.config.param_dtype)
+
+
+def _embed(config: ModelConfig) -> nn.Embed:
+    return nn.Embed(
+        config.vocab_size,
+        config.width,
+        dtype=config.dtype,
+        param_dtype=config.param_dtype,
+        embedding_init=nn.initializers.normal(0.02),
+        name="embed",
+    )
+
+
+def _apply_layer(config, layer_params, hidden, cos_sin, attend):
+    layer = Layer(config, parent=None)  # Unbound: its parameters are passed in.
+    return layer.apply({"params": layer_params}, hidden, cos_sin, attend)
+
+
+def _init_layers(key: jax.Array, config: ModelConfig) -> Params:
+    """Independently drawn parameters of every layer, stacked."""
+    hidden = jnp.zeros((1, 1, config.width), config.dtype)
+    cos_sin = rotary_cos_sin(jnp.zeros((1, 1), jnp.int32), config)
+
+    def init_one(key):
+        layer = Layer(config, parent=None)
+        return layer.init(key, hidden, cos_sin, lambda q, k, v: (q, None))["params"]
+
+    return jax.vmap(init_one)(jax.random.split(key, config.num_layers))
+
+
+def _rematerialized(block: Callable, config: ModelConfig) -> Callable:
+    """The block, with what its backward pass keeps set by config.remat."""
+    if config.remat == "none":
+        return block
+    policies = jax.checkpoint_policies
+    keep = {
+        "full": policies.nothing_saveable,
+        "dots": policies.dots_with_no_batch_dims_saveable,
+    }
+    # Inside a scan the compiler cannot merge the recomputation with the first pass.
+    prevent_cse = config.layer_loop == "unroll"
+    return jax.checkpoint(block, policy=keep[config.remat], prevent_cse=prevent_cse)
