@@ -1,12 +1,25 @@
 """From trajectories to packed rows: the bridge between the two halves."""
 
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+import jax
 import numpy as np
 
 from agentic_jax.batch import Batch, Outcome
 from agentic_jax.trajectory import Sample, Trajectory
+
+
+FIELDS = {
+    "tokens": np.int32,
+    "positions": np.int32,
+    "segment_ids": np.int32,
+    "prompt_ids": np.int32,
+    "turn_ids": np.int32,
+    "mask": bool,
+    "behavior_logprobs": np.float32,
+    "turn_calls": np.int32,
+}
 
 
 def pack(
@@ -59,6 +72,76 @@ def pack(
     return batch, Outcome(**outcome)
 
 
+@dataclass(frozen=True)
+class Step:
+    """The packed samples of one training step, cut into optimizer updates.
+
+    Attributes:
+        batch: [U * R, length] NumPy-backed; rows u R to (u + 1) R belong to update u.
+        outcome: [P, G], in the order of `groups`.
+        groups: the samples in the order that `outcome` has.
+        num_updates: U.
+    """
+
+    batch: Batch
+    outcome: Outcome
+    groups: list[Sequence[Sample]]
+    num_updates: int
+
+
+def pack_step(
+    groups: Sequence[Sequence[Sample]],
+    *,
+    num_updates: int,
+    length: int,
+    rows_multiple: int,
+    rng: np.random.Generator,
+) -> Step:
+    """Shuffles the groups into `num_updates` equal parts and packs each by itself.
+
+    Args:
+        groups: one per prompt, never split over updates.
+        num_updates: optimizer updates made of them; at most the number of groups.
+        length, rows_multiple: as in pack. R is also rounded up to one of few values,
+            so that few shapes are ever compiled.
+        rng: orders the groups.
+    """
+    order = rng.permutation(len(groups))
+    parts = [
+        [groups[i] for i in part]
+        for part in np.array_split(order, min(num_updates, len(groups)))
+    ]
+    packed = [pack(p, length=length, rows_multiple=rows_multiple) for p in parts]
+    most = max(batch.tokens.shape[0] for batch, _ in packed)
+    rows = _bucket(most // rows_multiple) * rows_multiple
+    group_size = max(outcome.valid.shape[1] for _, outcome in packed)
+    batches, outcomes, num_prompts = [], [], 0
+    for u, (batch, outcome) in enumerate(packed):
+        batch = pad_rows(batch, rows)
+        batch.prompt_ids[batch.segment_ids > 0] += num_prompts
+        outcome.row[outcome.valid] += u * rows
+        num_prompts += len(parts[u])
+        batches.append(batch)
+        outcomes.append(_pad_samples(outcome, group_size))
+    return Step(
+        batch=map_rows(lambda *parts: np.concatenate(parts), *batches),
+        outcome=jax.tree.map(lambda *parts: np.concatenate(parts), *outcomes),
+        groups=[group for part in parts for group in part],
+        num_updates=len(parts),
+    )
+
+
+def _bucket(n: int) -> int:
+    """The smallest of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is at least n."""
+    size = 1 << (n - 1).bit_length()
+    return 3 * size // 4 if size >= 4 and n <= 3 * size // 4 else size
+
+
+def _pad_samples(outcome: Outcome, group_size: int) -> Outcome:
+    missing = group_size - outcome.valid.shape[1]
+    return jax.tree.map(lambda x: np.pad(x, ((0, 0), (0, missing))), outcome)
+
+
 def pack_rows(
     trajectories: Sequence[Trajectory],
     *,
@@ -79,7 +162,7 @@ def pack_rows(
         )
     row, segment, offset, num_rows = _place(lengths, length)
     rows = -(-max(num_rows, 1) // rows_multiple) * rows_multiple
-    arrays = empty_rows(rows, length)
+    arrays = {name: np.zeros((rows, length), kind) for name, kind in FIELDS.items()}
     for i, trajectory in enumerate(trajectories):
         span = (row[i], slice(offset[i], offset[i] + lengths[i]))
         arrays["tokens"][span] = trajectory.token_ids
@@ -90,24 +173,17 @@ def pack_rows(
     return Batch(**arrays), row, segment
 
 
-def empty_rows(rows: int, length: int) -> dict[str, np.ndarray]:
-    """The fields of an all-padding Batch [rows, length]."""
-    kinds = {"mask": bool, "behavior_logprobs": np.float32}
-    return {
-        f.name: np.zeros((rows, length), kinds.get(f.name, np.int32))
-        for f in fields(Batch)
-    }
+def map_rows(function: Callable[..., np.ndarray], *batches: Batch) -> Batch:
+    """A Batch of function(field of each batch), field by field."""
+    return Batch(
+        **{name: function(*(getattr(b, name) for b in batches)) for name in FIELDS}
+    )
 
 
 def pad_rows(batch: Batch, rows: int) -> Batch:
     """The batch with padding rows appended up to `rows`."""
     missing = rows - batch.tokens.shape[0]
-    return Batch(
-        **{
-            f.name: np.pad(getattr(batch, f.name), ((0, missing), (0, 0)))
-            for f in fields(Batch)
-        }
-    )
+    return map_rows(lambda x: np.pad(x, ((0, missing), (0, 0))), batch)
 
 
 def _place(
@@ -135,12 +211,13 @@ def _place(
 def _fill_turns(
     arrays: dict[str, np.ndarray], trajectory: Trajectory, row: int, offset: int
 ) -> None:
-    """Writes turn ids, mask and engine log-probabilities of one trajectory."""
+    """Writes what turns say of their tokens, for one trajectory."""
     start = offset + len(trajectory.prompt_token_ids)
     for k, turn in enumerate(trajectory.turns, start=1):
         sampled = slice(start, start + len(turn.token_ids))
         end = sampled.stop + len(turn.result_token_ids)
         arrays["turn_ids"][row, start:end] = k
+        arrays["turn_calls"][row, start:end] = len(turn.calls)
         arrays["mask"][row, sampled] = True
         arrays["behavior_logprobs"][row, sampled] = turn.logprobs
         start = end

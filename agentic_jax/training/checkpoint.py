@@ -1,0 +1,81 @@
+"""Checkpoints: asynchronous, atomic, the newest few kept."""
+
+import errno
+import pathlib
+import shutil
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+
+
+class Checkpointer:
+    """Saves and restores a train state with a JSON dict beside it.
+
+    Args:
+        directory: holds one folder per saved step; a step that was cut short by a
+            crash never counts.
+        keep: how many of the newest are kept.
+    """
+
+    def __init__(self, directory: pathlib.Path, *, keep: int):
+        self.directory = pathlib.Path(directory).absolute()
+        self._manager = ocp.CheckpointManager(
+            self.directory,
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=keep, enable_async_checkpointing=True, create=True
+            ),
+            item_names=("state", "extra"),
+        )
+
+    def latest(self) -> int | None:
+        """The newest complete step, or None."""
+        return self._manager.latest_step()
+
+    def save(self, step: int, state: Any, extra: dict[str, Any]) -> None:
+        """Starts a save; arrays are copied before this returns.
+
+        Raises:
+            OSError: the disk has no room for it; what is saved already stays.
+        """
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+        free = shutil.disk_usage(self.directory).free
+        if free < needed * 1.1:
+            raise OSError(
+                errno.ENOSPC,
+                f"the checkpoint of step {step} needs {needed / 1e6:.0f} MB, "
+                f"{free / 1e6:.0f} MB are free in {self.directory}; free some space "
+                f"and run the same command: it resumes from step {self.latest()}",
+            )
+        self._manager.save(
+            step,
+            args=ocp.args.Composite(
+                state=ocp.args.StandardSave(state), extra=ocp.args.JsonSave(extra)
+            ),
+        )
+
+    def restore(self, template: Any, step: int | None = None) -> tuple[Any, dict]:
+        """The state, laid out like the template's shardings, and the JSON dict.
+
+        Raises:
+            FileNotFoundError: nothing is saved there.
+        """
+        step = self.latest() if step is None else step
+        if step is None:
+            raise FileNotFoundError(f"no checkpoint in {self.directory}")
+        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, template)
+        restored = self._manager.restore(
+            step,
+            args=ocp.args.Composite(
+                state=ocp.args.StandardRestore(abstract), extra=ocp.args.JsonRestore()
+            ),
+        )
+        return restored["state"], restored["extra"]
+
+    def wait(self) -> None:
+        """Returns when the save under way is on disk; raises what went wrong in it."""
+        self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Waits and frees the threads."""
+        self._manager.close()

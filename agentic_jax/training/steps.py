@@ -1,0 +1,117 @@
+"""The jitted functions of training: score, accumulate gradients, apply.
+
+A micro-batch has one fixed shape [rows, length], so each function compiles once; the
+weights of a loss sum to 1 over an optimizer step, so gradients of micro-batches add.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from agentic_jax.batch import Batch, Targets
+from agentic_jax.losses.logprobs import chunked_logprobs_and_entropy
+from agentic_jax.models.config import ModelConfig
+from agentic_jax.models.transformer import Transformer, head
+from agentic_jax.training.state import TrainState
+
+Loss = Callable[[jax.Array, jax.Array, Targets], tuple[jax.Array, dict[str, Any]]]
+
+
+def make_forward(config: ModelConfig, *, temperature: float, chunk: int) -> Callable:
+    """(params, Batch) -> (logprobs, entropy), each [B, T] float32 nats.
+
+    Args:
+        config: of the model.
+        temperature: the sampling temperature: ratios compare like with like.
+        chunk: tokens whose logits exist at one time.
+    """
+    model = Transformer(config)
+
+    def forward(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        hidden = model.apply(
+            {"params": params}, batch.tokens, batch.positions, batch.segment_ids
+        )
+        return chunked_logprobs_and_entropy(
+            hidden,
+            head(params, config),
+            batch.tokens,
+            temperature=temperature,
+            chunk=chunk,
+        )
+
+    return forward
+
+
+def make_score_fn(forward: Callable, *, param_shardings: Any, row_sharding: Any):
+    """Jitted (params, Batch) -> (logprobs, entropy), 0 where the mask is False."""
+
+    def score(params, batch):
+        logprobs, entropy = forward(params, batch)
+        return jnp.where(batch.mask, logprobs, 0), jnp.where(batch.mask, entropy, 0)
+
+    return jax.jit(
+        score,
+        in_shardings=(param_shardings, row_sharding),
+        out_shardings=row_sharding,
+    )
+
+
+def make_grad_fn(
+    forward: Callable, loss: Loss, *, param_shardings: Any, row_sharding: Any
+):
+    """Jitted (params, grads, Batch, Targets) -> (grads plus those of this, metrics).
+
+    Args:
+        forward: (params, Batch) -> (logprobs, entropy).
+        loss: (logprobs, entropy, Targets) -> (value, metrics that add over rows).
+        param_shardings: of params and grads; grads is donated.
+        row_sharding: of every [B, T] array.
+    """
+
+    def accumulate(params, grads, batch, targets):
+        def objective(params):
+            return loss(*forward(params, batch), targets)
+
+        (_, metrics), new = jax.value_and_grad(objective, has_aux=True)(params)
+        return jax.tree.map(jnp.add, grads, new), metrics
+
+    replicated = _replicated(row_sharding)
+    return jax.jit(
+        accumulate,
+        in_shardings=(param_shardings, param_shardings, row_sharding, row_sharding),
+        out_shardings=(param_shardings, replicated),
+        donate_argnums=1,
+    )
+
+
+def make_apply_fn(optimizer: optax.GradientTransformation, *, state_shardings: Any):
+    """Jitted (TrainState, grads) -> (TrainState, gradient norm []); both donated."""
+
+    def apply(state: TrainState, grads: Any):
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        norm = optax.global_norm(grads)
+        return TrainState(params, opt_state, state.updates + 1), norm
+
+    return jax.jit(
+        apply,
+        in_shardings=(state_shardings, state_shardings.params),
+        out_shardings=(state_shardings, _replicated(state_shardings.updates)),
+        donate_argnums=(0, 1),
+    )
+
+
+def make_zeros_fn(param_shardings: Any):
+    """Jitted (params) -> float32 zeros of the same shapes: fresh gradient sums."""
+    return jax.jit(
+        lambda params: jax.tree.map(jnp.zeros_like, params),
+        in_shardings=(param_shardings,),
+        out_shardings=param_shardings,
+    )
+
+
+def _replicated(sharding):
+    return jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
