@@ -12,8 +12,8 @@ import numpy as np
 from agentic_jax.models.config import ModelConfig
 from agentic_jax.models.mlp import linear, rms_norm
 
-# (q [B, T, H, Dh], k [B, T, KV, Dh], v [B, T, KV, Dh]) -> (attended [B, T, H, Dh], aux).
-# Queries and keys come normed and rotated; aux is whatever the caller wants back.
+# (q [B, T, H, Dh], k [B, T, KV, Dh], v [B, T, KV, Dh]) -> (attended [B, T, H, Dh], aux)
+# with queries and keys normed and rotated; aux is whatever the caller wants back.
 Attend = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, Any]]
 
 
@@ -59,9 +59,11 @@ class Attention(nn.Module):
 def plain_attention(
     q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array
 ) -> jax.Array:
-    """Attention in plain JAX, softmax in float32 (float64 stays), [B, H, T, S] in memory.
+    """Attention in plain JAX, with all [B, H, T, S] weights in memory at one time.
 
         out_t = sum_s softmax_s(q_t . k_s / sqrt(Dh)) v_s   over s where mask[t, s]
+
+    The softmax is taken in float32, or in float64 if that is what comes in.
 
     Args:
         q: [B, T, H, Dh].

@@ -64,7 +64,7 @@ class ModelConfig:
         pad_token_id: likewise.
         dtype: of matrix products; softmax and norms are in float32 at least.
         param_dtype: of the parameters.
-        layer_loop: "scan" compiles one layer, "unroll" all; the parameters are the same.
+        layer_loop: "scan" compiles one layer, "unroll" all, of the same parameters.
         remat: what the backward pass recomputes: "none" keeps all activations, "dots"
             keeps the results of products with weights, "full" keeps each layer's input.
 
@@ -95,7 +95,7 @@ class ModelConfig:
     layer_loop: Literal["scan", "unroll"] = "unroll"
     remat: Literal["none", "full", "dots"] = "none"
 
-    def __post_init__(self):
+    def __post_init__(self):  # noqa: D105
         if self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f"num_heads {self.num_heads} is no multiple of num_kv_heads "

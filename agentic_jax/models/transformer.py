@@ -44,7 +44,7 @@ class Layer(nn.Module):
         cos_sin: tuple[jax.Array, jax.Array],
         attend: Attend,
     ) -> tuple[jax.Array, Any]:
-        """The residual stream [B, T, D] after this layer, and attend's second result."""
+        """The stream [B, T, D] after this layer, and attend's second result."""
         config = self.config
         normed = rms_norm(config, name="attention_norm")(hidden)
         added, aux = Attention(config, name="attention")(normed, cos_sin, attend)

@@ -1,0 +1,306 @@
+"""Parameters from and to Hugging Face safetensors directories."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import keystr
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from agentic_jax.models.config import ModelConfig, from_hf, to_hf
+from agentic_jax.models.transformer import Transformer
+
+_LAYER = "model.layers.{}."
+_NAMES = {  # Our path -> Hugging Face's name; {} is the layer.
+    "embed/embedding": "model.embed_tokens.weight",
+    "norm/scale": "model.norm.weight",
+    "head/kernel": "lm_head.weight",
+    "layers/attention_norm/scale": _LAYER + "input_layernorm.weight",
+    "layers/mlp_norm/scale": _LAYER + "post_attention_layernorm.weight",
+    "layers/attention/q_norm/scale": _LAYER + "self_attn.q_norm.weight",
+    "layers/attention/k_norm/scale": _LAYER + "self_attn.k_norm.weight",
+    "layers/mlp/gate/kernel": _LAYER + "mlp.gate_proj.weight",
+    "layers/mlp/up/kernel": _LAYER + "mlp.up_proj.weight",
+    "layers/mlp/down/kernel": _LAYER + "mlp.down_proj.weight",
+    **{
+        f"layers/attention/{name}/{ours}": f"{_LAYER}self_attn.{name}_proj.{theirs}"
+        for name in "qkvo"
+        for ours, theirs in (("kernel", "weight"), ("bias", "bias"))
+    },
+}
+_CONFIG = "config.json"
+_SINGLE = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+
+
+def param_shapes(config: ModelConfig) -> Any:
+    """The parameter tree with jax.ShapeDtypeStruct leaves; nothing is allocated."""
+    tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
+    model, key = Transformer(config), jax.random.key(0)
+    return jax.eval_shape(model.init, key, tokens, tokens, tokens)["params"]
+
+
+def read_config(path: str | os.PathLike) -> ModelConfig:
+    """The model that a directory's config.json describes, run in float32.
+
+    Raises:
+        FileNotFoundError: no such directory, or no config.json in it.
+        ValueError: not JSON, or a model that is not supported.
+    """
+    path = pathlib.Path(path)
+    if not path.is_dir():
+        raise FileNotFoundError(
+            f"no model directory {path}; give a Hugging Face directory, for example "
+            "one that `python -m launch.convert` writes"
+        )
+    if not (path / _CONFIG).is_file():
+        raise FileNotFoundError(f"{path} holds no config.json, so it is no model")
+    try:
+        return from_hf(_read_json(path / _CONFIG))
+    except ValueError as error:
+        raise ValueError(f"{path / _CONFIG}: {error}") from error
+
+
+def load(
+    path: str | os.PathLike,
+    config: ModelConfig,
+    *,
+    shardings: Any = None,
+    dtype: str | None = None,
+) -> Any:
+    """The parameter tree of a Hugging Face directory, placed leaf by leaf.
+
+    Args:
+        path: directory with model.safetensors, or an index and its shards.
+        config: of the model, as read_config gives it.
+        shardings: tree of jax.sharding.Sharding; None puts all on the default device.
+        dtype: of the result; None is config.param_dtype.
+
+    Raises:
+        FileNotFoundError: no weights, or a shard that the index names is not there.
+        ValueError: a damaged file, names missing or left over, or a wrong shape.
+    """
+    path = pathlib.Path(path)
+    dtype = jnp.dtype(dtype or config.param_dtype)
+    shapes = _by_path(param_shapes(config))
+    placements = dict.fromkeys(shapes) if shardings is None else _by_path(shardings)
+    with contextlib.ExitStack() as stack:
+        tensors = _open_tensors(path, stack)
+        _check_names(path, config, wanted=set(_hf_names(config)), found=set(tensors))
+        leaves = {
+            ours: jax.device_put(
+                _read_leaf(ours, leaf, tensors, dtype), placements[ours]
+            )
+            for ours, leaf in shapes.items()
+        }
+    return _nested(leaves)
+
+
+def save(
+    params: Any,
+    config: ModelConfig,
+    path: str | os.PathLike,
+    *,
+    dtype: str | None = None,
+    max_shard_bytes: int = 5_000_000_000,
+    copy_from: str | os.PathLike | None = None,
+) -> None:
+    """Writes a Hugging Face directory, which appears whole or not at all.
+
+    Args:
+        params: tree of [..] arrays that this process can read whole.
+        config: of the model.
+        path: directory that must not exist yet.
+        dtype: of the written weights; None keeps each parameter's own.
+        max_shard_bytes: a file holds at most this, or one tensor; more than one file
+            adds an index.
+        copy_from: model directory whose other files, such as the tokenizer's and the
+            chat template, are copied.
+
+    Raises:
+        FileExistsError: path is there already.
+        OSError: it cannot be written; nothing is left behind.
+    """
+    path = pathlib.Path(path)
+    if path.exists():
+        raise FileExistsError(f"{path} exists; remove it or choose another directory")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    config = dataclasses.replace(config, param_dtype=dtype or config.param_dtype)
+    leaves = _by_path(jax.device_get(params))
+    tensors = {
+        name: _to_hf(ours, leaves[ours] if layer is None else leaves[ours][layer])
+        for name, (ours, layer) in _hf_names(config).items()
+    }
+    if dtype is not None:
+        tensors = {k: v.astype(jnp.dtype(dtype)) for k, v in tensors.items()}
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.mkdir()
+        if copy_from is not None:
+            _copy_others(pathlib.Path(copy_from), part)
+        (part / _CONFIG).write_text(json.dumps(to_hf(config), indent=2) + "\n")
+        _write_shards(tensors, part, max_shard_bytes)
+        part.rename(path)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _hf_names(config: ModelConfig) -> dict[str, tuple[str, int | None]]:
+    """Hugging Face's name -> (our path, layer), all that this model has, in order."""
+    paths = _by_path(param_shapes(config))
+    names = {_NAMES[p]: (p, None) for p in paths if not p.startswith("layers/")}
+    for layer in range(config.num_layers):
+        for ours in paths:
+            if ours.startswith("layers/"):
+                names[_NAMES[ours].format(layer)] = (ours, layer)
+    return names
+
+
+def _hf_shape(ours: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """How Hugging Face shapes one layer's array: kernels are [out, in]."""
+    if ours.endswith("/kernel"):
+        inputs = 2 if ours == "layers/attention/o/kernel" else 1
+        return math.prod(shape[inputs:]), math.prod(shape[:inputs])
+    return (math.prod(shape),) if ours.endswith("/bias") else shape
+
+
+def _to_hf(ours: str, array: np.ndarray) -> np.ndarray:
+    shape = _hf_shape(ours, array.shape)
+    if ours.endswith("/kernel"):
+        return np.ascontiguousarray(array.reshape(shape[::-1]).T)
+    return np.ascontiguousarray(array.reshape(shape))
+
+
+def _from_hf(ours: str, tensor: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return (tensor.T if ours.endswith("/kernel") else tensor).reshape(shape)
+
+
+def _read_leaf(
+    ours: str, leaf: jax.ShapeDtypeStruct, tensors: Mapping[str, Any], dtype: Any
+) -> np.ndarray:
+    """One parameter of all layers, converted."""
+    out = np.empty(leaf.shape, dtype)
+    stacked = ours.startswith("layers/")
+    for layer in range(leaf.shape[0] if stacked else 1):
+        target = out[layer] if stacked else out
+        name = _NAMES[ours].format(layer)
+        wanted = _hf_shape(ours, target.shape)
+        tensor = tensors[name].get_tensor(name)
+        if tensor.shape != wanted:
+            raise ValueError(
+                f"{name} has shape {tensor.shape}, but config.json makes it {wanted}: "
+                "config and weights are of different models"
+            )
+        target[...] = _from_hf(ours, tensor, target.shape)
+    return out
+
+
+def _open_tensors(path: pathlib.Path, stack: contextlib.ExitStack) -> dict[str, Any]:
+    """Tensor name -> the open file that holds it."""
+    if (path / _INDEX).is_file():
+        index = _read_json(path / _INDEX)["weight_map"]
+        files = sorted(set(index.values()))
+    elif (path / _SINGLE).is_file():
+        files = [_SINGLE]
+    else:
+        raise FileNotFoundError(f"{path} holds neither {_SINGLE} nor {_INDEX}")
+    tensors = {}
+    for name in files:
+        if not (path / name).is_file():
+            raise FileNotFoundError(
+                f"{path / _INDEX} names {name}, which is not there; copy it again"
+            )
+        try:
+            opened = stack.enter_context(safe_open(path / name, framework="numpy"))
+        except SafetensorError as error:
+            raise ValueError(
+                f"{path / name} is damaged or cut short ({error}); copy it again"
+            ) from error
+        tensors.update(dict.fromkeys(opened.keys(), opened))
+    return tensors
+
+
+def _check_names(
+    path: pathlib.Path, config: ModelConfig, *, wanted: set[str], found: set[str]
+) -> None:
+    ignored = {name for name in found if name.endswith("rotary_emb.inv_freq")}
+    if config.tie_embeddings:
+        ignored.add(_NAMES["head/kernel"])  # A copy of the embedding, if there.
+    missing, extra = sorted(wanted - found), sorted(found - wanted - ignored)
+    if missing or extra:
+        raise ValueError(
+            f"{path} does not hold the {config.family} that its config.json describes: "
+            f"missing {_some(missing)}; unexpected {_some(extra)}"
+        )
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return (", ".join(names[:3]) or "none") + more
+
+
+def _write_shards(
+    tensors: Mapping[str, np.ndarray], path: pathlib.Path, max_shard_bytes: int
+) -> None:
+    shards, size = [{}], 0
+    for name, tensor in tensors.items():
+        if shards[-1] and size + tensor.nbytes > max_shard_bytes:
+            shards.append({})
+            size = 0
+        shards[-1][name] = tensor
+        size += tensor.nbytes
+    metadata = {"format": "pt"}  # transformers refuses files that do not say this.
+    if len(shards) == 1:
+        save_file(shards[0], path / _SINGLE, metadata=metadata)
+        return
+    weight_map = {}
+    for number, shard in enumerate(shards, start=1):
+        name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        save_file(shard, path / name, metadata=metadata)
+        weight_map.update(dict.fromkeys(shard, name))
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    (path / _INDEX).write_text(json.dumps(index, indent=2) + "\n")
+
+
+def _copy_others(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Every file but the config and the weights."""
+    for file in sorted(source.iterdir()):
+        is_weight = ".safetensors" in file.name or file.suffix in (".bin", ".gguf")
+        if file.is_file() and file.name != _CONFIG and not is_weight:
+            shutil.copyfile(file, target / file.name)
+
+
+def _read_json(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+
+
+def _by_path(tree: Any) -> dict[str, Any]:
+    """Path with slashes -> leaf."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
+
+
+def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of _by_path."""
+    tree: dict[str, Any] = {}
+    for path, leaf in leaves.items():
+        *parents, last = path.split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = leaf
+    return tree

@@ -1,0 +1,135 @@
+"""Meshes, and where every parameter and every row lives on them."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jax.tree_util import keystr
+
+AXES = ("data", "fsdp", "tensor", "sequence", "expert")
+_ROWS = P(("data", "fsdp"), "sequence")  # Of every [B, T] array.
+
+Rules = Sequence[tuple[str, P]]
+
+# The first pattern found in a leaf's path decides. Optimizer states repeat the paths of
+# the parameters below their own, so one table serves both.
+RULES: Rules = (
+    (r"(^|/)embed/embedding$", P("tensor", "fsdp")),
+    (r"(^|/)head/kernel$", P("fsdp", "tensor")),
+    (r"/attention/[qkv]/kernel$", P(None, "fsdp", "tensor", None)),
+    (r"/attention/[qkv]/bias$", P(None, "tensor", None)),
+    (r"/attention/o/kernel$", P(None, "tensor", None, "fsdp")),
+    (r"/attention/o/bias$", P()),
+    (r"/mlp/(gate|up)/kernel$", P(None, "fsdp", "tensor")),
+    (r"/mlp/down/kernel$", P(None, "tensor", "fsdp")),
+    (r"norm/scale$", P()),
+)
+
+
+def make_mesh(
+    axes: Mapping[str, int], devices: Sequence[jax.Device] | None = None
+) -> Mesh:
+    """A mesh of all five axes, Auto, over the devices in order.
+
+    Args:
+        axes: size by axis name; an absent axis has size 1, and one may be -1, which
+            takes what the others leave.
+        devices: to use all of; None is jax.devices().
+
+    Raises:
+        ValueError: an unknown axis, or sizes whose product is not the device count.
+    """
+    devices = jax.devices() if devices is None else list(devices)
+    for name, size in axes.items():
+        if name not in AXES:
+            raise ValueError(f"unknown mesh axis {name!r}; axes: {', '.join(AXES)}")
+        if size < 1 and size != -1:
+            raise ValueError(f"mesh axis {name} is {size}; sizes are positive or -1")
+    sizes = {name: axes.get(name, 1) for name in AXES}
+    free = [name for name, size in sizes.items() if size == -1]
+    if len(free) > 1:
+        raise ValueError(f"mesh axes {' and '.join(free)} are both -1; one may be")
+    fixed = math.prod(size for size in sizes.values() if size != -1)
+    shown = " x ".join(f"{name}={size}" for name, size in axes.items()) or "no axes"
+    if free:
+        if len(devices) % fixed:
+            raise ValueError(
+                f"mesh {shown}: {len(devices)} devices do not divide by {fixed}"
+            )
+        sizes[free[0]] = len(devices) // fixed
+    elif fixed != len(devices):
+        raise ValueError(
+            f"mesh {shown} takes {fixed} devices, but there are {len(devices)}; "
+            "set one axis to -1 to fill in"
+        )
+    return jax.make_mesh(
+        tuple(sizes.values()),
+        tuple(sizes),
+        axis_types=(AxisType.Auto,) * len(sizes),
+        devices=devices,
+    )
+
+
+def infer_shardings(tree: Any, rules: Rules, mesh: Mesh) -> Any:
+    """The NamedSharding of every leaf, by its path.
+
+    Args:
+        tree: parameters, or a train state that holds them, of arrays or
+            jax.ShapeDtypeStruct. Scalars are replicated without a rule.
+        rules: (pattern, PartitionSpec); the first pattern that re.search finds in the
+            path "a/b/c" decides. A spec shorter than the shape replicates the rest.
+        mesh: with every axis that the rules name.
+
+    Raises:
+        ValueError: no rule for a leaf, or a dimension that does not divide over its
+            axes; the message names the leaf.
+    """
+
+    def infer(path, leaf):
+        name = keystr(path, simple=True, separator="/")
+        if leaf.ndim == 0:
+            return NamedSharding(mesh, P())
+        for pattern, spec in rules:
+            if re.search(pattern, name):
+                _check_divides(name, leaf.shape, spec, mesh)
+                return NamedSharding(mesh, spec)
+        raise ValueError(
+            f"no sharding rule matches {name} {leaf.shape}; add one, "
+            "with PartitionSpec() to replicate it"
+        )
+
+    return jax.tree_util.tree_map_with_path(infer, tree)
+
+
+def row_sharding(mesh: Mesh) -> NamedSharding:
+    """Of [B, T] arrays: rows over data and fsdp, tokens over sequence."""
+    return NamedSharding(mesh, _ROWS)
+
+
+def put_batch(tree: Any, mesh: Mesh) -> Any:
+    """The tree of [B, T] host arrays on the mesh, sharded as row_sharding says.
+
+    Raises:
+        ValueError: rows or tokens do not divide over their axes.
+    """
+    for leaf in jax.tree.leaves(tree):
+        _check_divides("a batch", leaf.shape, _ROWS, mesh)
+    return jax.device_put(tree, row_sharding(mesh))
+
+
+def _check_divides(name: str, shape: tuple[int, ...], spec: P, mesh: Mesh) -> None:
+    if len(spec) > len(shape):
+        raise ValueError(f"{name} has shape {shape}, but its rule is {spec}")
+    for dimension, entry in enumerate(spec):
+        names = (entry,) if isinstance(entry, str) else entry or ()
+        parts = math.prod(mesh.shape[axis] for axis in names)
+        if shape[dimension] % parts:
+            over = " x ".join(f"{axis}={mesh.shape[axis]}" for axis in names)
+            raise ValueError(
+                f"dimension {dimension} of {name} {shape} is {shape[dimension]}, which "
+                f"does not divide over {over}; make {' or '.join(names)} smaller"
+            )
