@@ -18,7 +18,7 @@ class Batch:
         tokens: int32 token ids, 0 in padding.
         positions: int32 position within its own trajectory, 0 in padding.
         segment_ids: int32, which trajectory of the row, from 1; 0 is padding.
-        prompt_ids: int32, which prompt of the step, from 1; 0 is padding.
+        prompt_ids: int32, which prompt of its optimizer update, from 1; 0 is padding.
         turn_ids: int32, from 1, of the turn that a token was sampled in or that its
             tool result answers; 0 is prompt or padding.
         mask: bool, the policy sampled this token.
@@ -53,6 +53,8 @@ class Outcome:
             enters no statistic.
         row: int32 row of the Batch that holds the sample.
         segment: int32 segment id in that row; 0 where not valid.
+        components: [R, P, G] float32, the parts that the reward was summed from, or
+            None; only credit that normalises each part by itself reads them.
     """
 
     reward: jax.Array
@@ -61,6 +63,7 @@ class Outcome:
     valid: jax.Array
     row: jax.Array
     segment: jax.Array
+    components: jax.Array | None = None
 
 
 @jax.tree_util.register_dataclass
