@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 from jax.tree_util import keystr
 
 AXES = ("data", "fsdp", "tensor", "sequence", "expert")
-_ROWS = P(("data", "fsdp"), "sequence")  # Of every [B, T] array.
+ROWS = P(("data", "fsdp"), "sequence")  # Of every [B, T] array.
 
 Rules = Sequence[tuple[str, P]]
 
@@ -107,7 +107,18 @@ def infer_shardings(tree: Any, rules: Rules, mesh: Mesh) -> Any:
 
 def row_sharding(mesh: Mesh) -> NamedSharding:
     """Of [B, T] arrays: rows over data and fsdp, tokens over sequence."""
-    return NamedSharding(mesh, _ROWS)
+    return NamedSharding(mesh, ROWS)
+
+
+def constrain(x: jax.Array, spec: P) -> jax.Array:
+    """x kept as the spec says under `jax.set_mesh`; elsewhere unchanged.
+
+    Without it the compiler may move activations to where the weights are sharded,
+    while fsdp means to gather the weights.
+    """
+    if jax.sharding.get_abstract_mesh().empty:
+        return x
+    return jax.lax.with_sharding_constraint(x, spec)
 
 
 def put_batch(tree: Any, mesh: Mesh) -> Any:
@@ -117,7 +128,7 @@ def put_batch(tree: Any, mesh: Mesh) -> Any:
         ValueError: rows or tokens do not divide over their axes.
     """
     for leaf in jax.tree.leaves(tree):
-        _check_divides("a batch", leaf.shape, _ROWS, mesh)
+        _check_divides("a batch", leaf.shape, ROWS, mesh)
     return jax.device_put(tree, row_sharding(mesh))
 
 

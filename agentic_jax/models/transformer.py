@@ -17,6 +17,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 
 from agentic_jax.models.attention import (
     Attend,
@@ -28,6 +29,7 @@ from agentic_jax.models.attention import (
 from agentic_jax.models.cache import KVCache, cached_attention
 from agentic_jax.models.config import ModelConfig
 from agentic_jax.models.mlp import GatedMlp, rms_norm
+from agentic_jax.sharding import ROWS, constrain
 
 Params = Mapping[str, Any]
 
@@ -72,8 +74,11 @@ class Transformer(nn.Module):
                 nothing.
         """
         config = self.config
+        embed = self.param("embed", _init_embed, config)
         layers = self.param("layers", _init_layers, config)
-        hidden = _embed(config)(tokens)
+        if not config.tie_embeddings:
+            self.param("head", _init_head, config)  # Applied by `head`.
+        hidden = _look_up(embed, tokens, config)
         cos_sin = rotary_cos_sin(positions, config)
         mask = attention_mask(segment_ids, positions)
 
@@ -81,6 +86,7 @@ class Transformer(nn.Module):
             def attend(q, k, v):
                 return plain_attention(q, k, v, mask), None
 
+            hidden = constrain(hidden, ROWS)
             return _apply_layer(config, layer_params, hidden, cos_sin, attend)
 
         block = _rematerialized(block, config)
@@ -89,9 +95,7 @@ class Transformer(nn.Module):
         else:
             for layer_params in unstack(layers, config.num_layers):
                 hidden, _ = block(hidden, layer_params)
-        if not config.tie_embeddings:
-            _Head(config, name="head")()
-        return rms_norm(config, name="norm")(hidden)
+        return rms_norm(config, name="norm")(constrain(hidden, ROWS))
 
 
 def head(params: Params, config: ModelConfig) -> jax.Array:
@@ -127,7 +131,7 @@ def forward_cached(
         [B, T, D] final-normed hidden states in config.dtype, and the new cache.
     """
     cos_sin = rotary_cos_sin(positions, config)
-    hidden = _embed(config).apply({"params": params["embed"]}, tokens)
+    hidden = _look_up(params["embed"], tokens, config)
     layers = params["layers"]
     if isinstance(layers, Mapping):
         layers = unstack(layers, config.num_layers)
@@ -162,27 +166,20 @@ def unstack(layers: Params, num_layers: int) -> tuple[Params, ...]:
     )
 
 
-class _Head(nn.Module):
-    """Owns the kernel of an untied head; `head` applies it."""
-
-    config: ModelConfig
-
-    @nn.compact
-    def __call__(self):
-        shape = (self.config.width, self.config.vocab_size)
-        init = nn.initializers.normal(0.02)
-        return self.param("kernel", init, shape, self.config.param_dtype)
+def _init_embed(key: jax.Array, config: ModelConfig) -> Params:
+    shape, dtype = (config.vocab_size, config.width), config.param_dtype
+    return {"embedding": nn.initializers.normal(0.02)(key, shape, dtype)}
 
 
-def _embed(config: ModelConfig) -> nn.Embed:
-    return nn.Embed(
-        config.vocab_size,
-        config.width,
-        dtype=config.dtype,
-        param_dtype=config.param_dtype,
-        embedding_init=nn.initializers.normal(0.02),
-        name="embed",
-    )
+def _init_head(key: jax.Array, config: ModelConfig) -> Params:
+    shape, dtype = (config.width, config.vocab_size), config.param_dtype
+    return {"kernel": nn.initializers.normal(0.02)(key, shape, dtype)}
+
+
+def _look_up(embed: Params, tokens: jax.Array, config: ModelConfig) -> jax.Array:
+    """[B, T, D] embeddings; the table is gathered over fsdp, not the rows moved."""
+    table = constrain(embed["embedding"].astype(config.dtype), P("tensor"))
+    return jnp.take(table, tokens, axis=0)
 
 
 def _apply_layer(config, layer_params, hidden, cos_sin, attend):
