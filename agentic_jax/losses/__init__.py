@@ -5,12 +5,14 @@ See docs/losses.md for the signature of each slot and the contract that all keep
 
 from agentic_jax.losses import (
     aggregation,
+    arpo,
     clipping,
     correction,
     credit,
     kl,
     ratios,
     surrogates,
+    tepo,
 )
 
 LOG_RATIOS = {
@@ -57,11 +59,14 @@ CORRECTIONS = {
 }
 CREDITS = {
     "group_normalized": credit.group_normalized,
-    "group_centered": credit.group_centered,
+    "centered": credit.group_centered,
     "leave_one_out": credit.group_leave_one_out,
     "opo": credit.group_length_weighted,
     "batch_scaled": credit.batch_scaled,
     "reinforce_plus_plus_baseline": credit.token_whitened,
     "per_reward_normalized": credit.per_reward_normalized,
+    "tepo_sparse": tepo.tepo_sparse,
+    "tepo_dense": tepo.tepo_dense,
+    "arpo_hard": arpo.arpo_hard,
     "aepo": credit.entropy_scaled,
 }
