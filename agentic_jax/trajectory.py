@@ -130,10 +130,18 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Sample:
-    """A trajectory with the shaped reward that it is trained on."""
+    """A trajectory with the shaped reward that it is trained on.
+
+    Attributes:
+        trajectory: what was sampled.
+        reward: shaped.
+        text: what the policy wrote, decoded, without tool results; only selections
+            that read text need it.
+    """
 
     trajectory: Trajectory
     reward: float
+    text: str | None = None
 
     @property
     def valid(self) -> bool:
