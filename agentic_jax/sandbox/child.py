@@ -1,0 +1,157 @@
+"""What a forked child does: limits, then the code, then an exit that flushes.
+
+Runs inside zygotes, so it imports the standard library only.
+"""
+
+import ast
+import atexit
+import builtins
+import linecache
+import os
+import resource
+import signal
+import sys
+import threading
+import traceback
+import types
+
+_FILE = "main.py"  # What tracebacks call the code.
+_LIMITS = {
+    "data_bytes": resource.RLIMIT_DATA,
+    "cpu_seconds": resource.RLIMIT_CPU,
+    "disk_bytes": resource.RLIMIT_FSIZE,
+    "max_open_files": resource.RLIMIT_NOFILE,
+    "max_processes": resource.RLIMIT_NPROC,
+}
+_ZEROED = (resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_MEMLOCK)
+
+
+def apply_limits(limits: dict[str, int]) -> None:
+    """Lowers this process's hard limits; children inherit them."""
+    for name, kind in _LIMITS.items():
+        if name in limits:
+            _, hard = resource.getrlimit(kind)
+            wanted = limits[name]
+            wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            # One second more before SIGKILL lets SIGXCPU name the reason.
+            extra = 1 if kind == resource.RLIMIT_CPU else 0
+            resource.setrlimit(kind, (wanted, wanted + extra))
+    for kind in _ZEROED:
+        resource.setrlimit(kind, (0, 0))
+
+
+def write_files(files: dict[str, bytes]) -> None:
+    """Puts input files into the working directory; their paths were checked."""
+    for path, data in files.items():
+        parent = os.path.dirname(path)
+        if parent:
+            os.makedirs(parent, exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+
+
+def open_streams() -> None:
+    """Fresh sys.stdin, stdout and stderr over descriptors 0, 1 and 2.
+
+    Lines are flushed as they end, so what was printed survives a SIGKILL.
+    """
+    sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)
+    sys.stdout, sys.stderr = (
+        open(
+            fd,
+            "w",
+            encoding="utf-8",
+            errors="backslashreplace",
+            buffering=1,
+            closefd=False,
+        )
+        for fd in (1, 2)
+    )
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+
+
+def fresh_main() -> dict[str, object]:
+    """Namespace of a new, empty __main__ module."""
+    module = types.ModuleType("__main__")
+    module.__builtins__ = builtins
+    sys.modules["__main__"] = module
+    return module.__dict__
+
+
+def reseed() -> None:
+    """Own random numbers for each call; `random` reseeds itself after a fork."""
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+def run_program(code: str, *, echo: bool) -> int:
+    """Runs code as a script and returns its exit status; never raises."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.argv = [_FILE]
+    reseed()
+    status = run_source(code, fresh_main(), echo=echo)
+    try:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:  # The code may have closed or replaced anything.
+        status = status or 120
+    return status
+
+
+def run_source(
+    code: str, namespace: dict[str, object], *, echo: bool, name: str = _FILE
+) -> int:
+    """Runs code in a namespace: 0, or what an interpreter would exit with.
+
+    With echo, a last statement that is an expression is printed as a REPL prints it.
+    """
+    linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+    try:
+        last = None
+        if echo:
+            tree = ast.parse(code, name)
+            if tree.body and isinstance(tree.body[-1], ast.Expr):
+                last = compile(ast.Expression(tree.body.pop().value), name, "eval")
+            exec(compile(tree, name, "exec"), namespace)
+        else:
+            exec(compile(code, name, "exec"), namespace)
+        if last is not None:
+            sys.displayhook(eval(last, namespace))
+    except SystemExit as stop:
+        return _exit_status(stop.code)
+    except BaseException as error:
+        _report(error)
+        return 1
+    return 0
+
+
+def _exit_status(code: object) -> int:
+    """Exit status of SystemExit(code), as the interpreter computes it."""
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _report(error: BaseException) -> None:
+    """Prints a traceback that starts in the code's own frames."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    hook = sys.excepthook
+    if hook is sys.__excepthook__:
+        hook = traceback.print_exception  # It finds the code's lines in linecache.
+    try:
+        hook(type(error), error.with_traceback(trace), trace)
+    except BaseException:  # Out of memory, or stderr is gone: the name must do.
+        os.write(2, f"{type(error).__name__}\n".encode())
+
+
+def run_request(request: dict[str, object]) -> int:
+    """Runs what the supervisor asked for and returns the exit status."""
+    return run_program(request["code"], echo=request["echo"])

@@ -1,0 +1,152 @@
+"""The sandbox in this process: queue, slots, deadlines, output, fork servers."""
+
+import asyncio
+import contextlib
+import marshal
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from absl import logging
+
+from agentic_jax.sandbox.call import Call, RunningCall
+from agentic_jax.sandbox.execution import (
+    Execution,
+    Limits,
+    SandboxError,
+    check_path,
+    check_positive,
+)
+from agentic_jax.sandbox.forkserver import ForkServer
+from agentic_jax.sandbox.templates import TEMPLATES, choose_template
+
+
+class Sandbox:
+    """Runs code in isolated child processes of fork servers on this machine.
+
+    async with Sandbox(workers=2) as sandbox:
+        done = await sandbox.execute("print(1)", timeout=5.0)
+
+    Args:
+        workers: calls that run at the same time; the others wait in order.
+        max_queue: calls that may wait; one more is answered "busy".
+        limits: of each call that brings none of its own.
+        templates: module names that each kind of fork server imports ahead; a call
+            goes to the first that holds most of what its code imports.
+        python: interpreter of the code, with the packages it may use.
+
+    Raises:
+        ValueError: workers or max_queue is not a positive whole number.
+        SandboxError: (on entering) this machine cannot isolate code.
+    """
+
+    def __init__(
+        self,
+        *,
+        workers: int = 2,
+        max_queue: int = 65_536,
+        limits: Limits | None = None,
+        templates: Sequence[Sequence[str]] = TEMPLATES,
+        python: str = sys.executable,
+    ):
+        for name, value in (("workers", workers), ("max_queue", max_queue)):
+            check_positive(name, value)
+            if not isinstance(value, int):
+                raise ValueError(f"{name} is {value!r}; give a whole number")
+        self.workers, self._max_queue = workers, max_queue
+        self._limits = limits or Limits()
+        self._templates, self._python = templates, python
+        self._servers: dict[int, ForkServer] = {}
+        self._slots = asyncio.Semaphore(workers)
+        self.waiting = 0
+
+    async def __aenter__(self) -> "Sandbox":
+        """Starts the first fork server."""
+        await self._server(0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Ends every fork server, and with it every call."""
+        servers, self._servers = list(self._servers.values()), {}
+        await asyncio.gather(*(server.close() for server in servers))
+
+    async def execute(
+        self,
+        code: str,
+        *,
+        timeout: float,
+        stdin: str = "",
+        files: Mapping[str, bytes] | None = None,
+        fetch: Sequence[str] = (),
+        echo: bool = False,
+        limits: Limits | None = None,
+    ) -> Execution:
+        """Runs a program in a process of its own.
+
+        Args:
+            code: Python source.
+            timeout: seconds of wall-clock time from its start.
+            stdin: what it reads; then comes the end of the file.
+            files: path relative to its working directory -> contents, put there.
+            fetch: paths to read from there after its end.
+            echo: print a last expression as a REPL does.
+            limits: in place of the sandbox's own.
+
+        Raises:
+            ValueError: timeout is not positive and finite, or a path leaves the
+                working directory.
+            SandboxError: the sandbox failed, twice if nothing of the code had run.
+        """
+        check_positive("timeout", timeout)
+        files = dict(files or {})
+        for path in (*files, *fetch):
+            check_path(path)
+        request = {"code": code, "files": files, "echo": echo}
+        call = Call(
+            request=marshal.dumps(request),
+            stdin=stdin.encode(errors="surrogatepass"),
+            template=choose_template(code, self._templates),
+            timeout=timeout,
+            limits=limits or self._limits,
+            fetch=fetch,
+        )
+        asked = time.monotonic()
+        if self._slots.locked() and self.waiting >= self._max_queue:
+            message = f"Not run: {self.waiting} calls are waiting already."
+            return Execution("", "", None, "busy", 0.0, 0.0, message=message)
+        async with self._slot():
+            return await self._run_with_retry(call, asked)
+
+    @contextlib.asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        self.waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self.waiting -= 1
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    async def _run_with_retry(self, call: Call, asked: float) -> Execution:
+        server = await self._server(call.template)
+        with RunningCall(server, call) as running:
+            try:
+                return await running.finish(asked)
+            except SandboxError as error:
+                if running.has_started:
+                    raise  # Some of it ran: running it again could show.
+                logging.warning("sandbox call retried: %s", error)
+        server = await self._server(call.template)
+        with RunningCall(server, call) as running:
+            return await running.finish(asked)
+
+    async def _server(self, template: int) -> ForkServer:
+        """The living fork server of a template, started if there is none."""
+        server = self._servers.get(template)
+        if server is None or not server.alive:
+            server = ForkServer(self._python, self._templates[template])
+            self._servers[template] = server
+        await server.ready()
+        return server

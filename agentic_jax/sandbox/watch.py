@@ -1,0 +1,75 @@
+"""What running calls use, read from /proc.
+
+Runs inside zygotes, so it imports the standard library only. See proc(5).
+"""
+
+import contextlib
+import os
+from dataclasses import dataclass, field
+
+NICE_AFTER = 0.2  # CPU seconds after which a call yields to shorter ones.
+_NICENESS = 15
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_CLOCK = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Use:
+    """All living processes of one call together; rss counts shared pages each time."""
+
+    pids: list[int] = field(default_factory=list)
+    cpu_seconds: float = 0.0
+    rss_bytes: int = 0
+
+
+def usage(roots: dict[int, int]) -> dict[int, Use]:
+    """Use per call of every process that descends from one of its root pids."""
+    parents, stats = {}, {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):  # It ended meanwhile.
+                fields = _read(f"/proc/{name}/stat").rpartition(")")[2].split()
+                parents[int(name)] = int(fields[1])
+                stats[int(name)] = fields
+    uses = {call: Use() for call in roots.values()}
+    for pid, fields in stats.items():
+        root = pid
+        while root not in roots and root in parents:
+            root = parents[root]
+        if root in roots:
+            use = uses[roots[root]]
+            use.pids.append(pid)
+            use.cpu_seconds += sum(int(x) for x in fields[11:15]) / _CLOCK
+            use.rss_bytes += int(fields[21]) * _PAGE
+    return uses
+
+
+def proportional_bytes(pids: list[int]) -> int:
+    """Memory of some processes, each shared page divided among those that share it."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1]) << 10
+    return total
+
+
+def lower_priority(pids: list[int]) -> None:
+    """Makes long runners wait for short ones; what they start inherits it."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, pid, _NICENESS)
+
+
+def data_bytes() -> int:
+    """Private writable memory of this process, which forks start with."""
+    for line in _read("/proc/self/status").splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) << 10
+    raise OSError("/proc/self/status has no VmData line")
+
+
+def _read(path: str) -> str:
+    with open(path) as file:
+        return file.read()
