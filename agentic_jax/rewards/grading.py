@@ -113,10 +113,21 @@ class Grader:
         return verdict.equal
 
     async def start(self) -> None:
-        """Starts every worker now, so that no comparison waits for one."""
+        """Starts every worker now, so that no comparison waits for one.
+
+        Raises:
+            GradingCrash: a worker does not start.
+        """
         starting = [self._threads.submit(self._take) for _ in range(self._workers)]
-        for worker in [await asyncio.wrap_future(future) for future in starting]:
-            self._idle.put(worker)
+        workers = await asyncio.gather(
+            *map(asyncio.wrap_future, starting), return_exceptions=True
+        )
+        errors = [error for error in workers if isinstance(error, BaseException)]
+        for worker in workers:
+            if worker not in errors:
+                self._idle.put(worker)
+        if errors:
+            raise GradingCrash(f"a worker does not start: {errors[0]}") from errors[0]
 
     def close(self) -> None:
         """Kills the workers; comparisons that wait or run fail."""
@@ -135,22 +146,33 @@ class Grader:
         try:
             worker = self._take()
             verdict = self._ask(worker, prediction, gold)
-        except (OSError, EOFError, TimeoutError) as error:
+            self._idle.put(worker)
+        except (OSError, EOFError) as error:
             logging.warning("a grading worker was lost: %r", error)
-            late = isinstance(error, TimeoutError)
-            verdict = Verdict(False, "timeout" if late else "crash", repr(error))
+            verdict = Verdict(False, "crash", repr(error))
             if worker is not None:
                 self._discard(worker)
-            worker = None
-        self._idle.put(worker)
+                self._idle.put(None)
         self._count(verdict.failure or "compared")
         return verdict
 
     def _take(self) -> subprocess.Popen:
-        """A ready worker, started if there is none."""
+        """A ready worker, started if there is none; its place is kept if it fails."""
         worker = self._idle.get()
         if worker is not None:
             return worker
+        try:
+            worker = self._spawn()
+            _read_line(worker, seconds=_STARTUP_SECONDS)
+        except (OSError, EOFError):
+            if worker is not None:
+                self._discard(worker)
+            self._idle.put(None)
+            raise
+        return worker
+
+    def _spawn(self) -> subprocess.Popen:
+        """A new worker that has yet to import its library."""
         limits = [str(self._timeout), str(_MEMORY_BYTES)]
         with self._lock:
             if self._closed:
@@ -168,11 +190,6 @@ class Grader:
                 },
             )
             self._processes.add(worker)
-        try:
-            _read_line(worker, seconds=_STARTUP_SECONDS)
-        except (EOFError, TimeoutError):
-            self._discard(worker)
-            raise
         return worker
 
     def _ask(self, worker: subprocess.Popen, prediction: str, gold: str) -> Verdict:
@@ -193,6 +210,8 @@ class Grader:
             self._processes.remove(worker)
         _kill(worker)
         worker.wait()
+        while os.read(worker.stdout.fileno(), 65_536):
+            continue  # Until its child has let go of the pipe too.
         worker.stdin.close()
         worker.stdout.close()
 

@@ -1,5 +1,7 @@
 import asyncio
+import contextlib
 import os
+import pathlib
 import signal
 import threading
 import time
@@ -102,8 +104,12 @@ def test_closing_leaves_no_process_behind():
     (process,) = grader._processes
     grader.close()
     assert process.returncode == -signal.SIGKILL
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
+    states = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # Others end while we look.
+            state, _, group = stat.read_text().rpartition(")")[2].split()[:3]
+            states += [state] if int(group) == process.pid else []
+    assert set(states) <= {"Z", "X"}  # Whoever adopted the child may be slow to reap.
 
 
 def test_impossible_limits_are_refused():
