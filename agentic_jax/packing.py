@@ -9,7 +9,6 @@ import numpy as np
 from agentic_jax.batch import Batch, Outcome
 from agentic_jax.trajectory import Sample, Trajectory
 
-
 FIELDS = {
     "tokens": np.int32,
     "positions": np.int32,
@@ -115,13 +114,10 @@ def pack_step(
     most = max(batch.tokens.shape[0] for batch, _ in packed)
     rows = _bucket(most // rows_multiple) * rows_multiple
     group_size = max(outcome.valid.shape[1] for _, outcome in packed)
-    batches, outcomes, num_prompts = [], [], 0
+    batches, outcomes = [], []
     for u, (batch, outcome) in enumerate(packed):
-        batch = pad_rows(batch, rows)
-        batch.prompt_ids[batch.segment_ids > 0] += num_prompts
         outcome.row[outcome.valid] += u * rows
-        num_prompts += len(parts[u])
-        batches.append(batch)
+        batches.append(pad_rows(batch, rows))
         outcomes.append(_pad_samples(outcome, group_size))
     return Step(
         batch=map_rows(lambda *parts: np.concatenate(parts), *batches),

@@ -63,7 +63,8 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """A byte-level BPE tokenizer with single digits and Hermes tool tags.
 
-    decode(encode(x)) is x for any text that is valid Unicode.
+    decode(encode(x)) is x for any text that is valid Unicode. Merges may cross word
+    borders, so a narrow corpus gives few, long tokens.
 
     Args:
         texts: what the merges are learned from; may be empty at the smallest size,
@@ -82,7 +83,7 @@ def train_tokenizer(
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()

@@ -6,6 +6,7 @@ from typing import get_args
 
 import numpy as np
 
+from agentic_jax.batch import Batch, Scores
 from agentic_jax.trajectory import CallStatus, Sample, Stop, Trajectory
 
 
@@ -63,18 +64,16 @@ def tool_stats(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     }
 
 
-def off_policy_stats(
-    logprobs: np.ndarray, behavior_logprobs: np.ndarray, mask: np.ndarray
-) -> dict[str, float]:
-    """How far the engine's log-probabilities are from the trainer's, sampled tokens.
+def score_stats(scores: Scores, batch: Batch) -> dict[str, float]:
+    """Entropy, and how far the engine's log-probabilities are from the trainer's.
 
     Args:
-        logprobs: [B, T] trainer kernels, the policy that sampled.
-        behavior_logprobs: [B, T] the engine's.
-        mask: [B, T] bool.
+        scores: NumPy, of the policy that sampled.
+        batch: NumPy; only sampled tokens enter a mean or a maximum.
     """
-    gap = np.abs(logprobs - behavior_logprobs)[mask]
+    gap = np.abs(scores.logprobs - batch.behavior_logprobs)[batch.mask]
     return {
+        "policy/entropy": mean(scores.entropy[batch.mask]),
         "policy/mismatch_mean": mean(gap),
         "policy/mismatch_max": float(gap.max(initial=0.0)),
     }

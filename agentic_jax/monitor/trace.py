@@ -7,29 +7,24 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from agentic_jax.batch import Batch, Outcome, Scores
-from agentic_jax.trajectory import Sample, to_json
+from agentic_jax.batch import Scores
+from agentic_jax.packing import Step
+from agentic_jax.trajectory import to_json
 
 
 def trace_rows(
-    groups: Sequence[Sequence[Sample]],
-    *,
-    decode: Callable[[np.ndarray], str],
-    batch: Batch,
-    outcome: Outcome,
-    scores: Scores,
-    advantages: np.ndarray,
+    step: Step, *, scores: Scores, advantages: np.ndarray, most_groups: int
 ) -> list[dict]:
-    """One JSON-able dict per sample, token arrays over prompt and response.
+    """One JSON-able dict per sample, with token arrays over prompt and response.
 
     Args:
-        groups: the packed groups, in the order of `outcome`.
-        decode: token ids to text, special tokens kept.
-        batch, scores, advantages: [B, T] NumPy arrays of the whole step.
-        outcome: [P, G]; says where each sample lies.
+        step: packed samples.
+        scores: NumPy, [B, T] of the same rows.
+        advantages: [B, T] NumPy.
+        most_groups: how many groups are kept, from the first.
 
     Returns:
-        Rows with `group`, `sample`, `reward`, `text` and `tokens` beside the fields of
+        Rows with `group`, `sample`, `reward` and `tokens` beside the fields of
         to_json. `tokens` holds equally long lists; numbers have 5 decimals; engine and
         trainer values are 0 where mask is 0. A fault has empty lists: nothing of it
         was packed.
@@ -39,21 +34,28 @@ def trace_rows(
             "group": p,
             "sample": g,
             "reward": float(sample.reward),
-            "text": decode(sample.trajectory.token_ids),
-            "tokens": _token_lists(p, g, batch, outcome, scores, advantages),
+            "tokens": _token_lists(step, (p, g), scores, advantages),
             **to_json(sample.trajectory),
         }
-        for p, group in enumerate(groups)
+        for p, group in enumerate(step.groups[:most_groups])
         for g, sample in enumerate(group)
     ]
 
 
-def write_trace(path: pathlib.Path, rows: Sequence[dict]) -> None:
-    """Writes one JSON object a line, whole or not at all."""
+def write_trace(
+    workdir: pathlib.Path,
+    step: int,
+    rows: Sequence[dict],
+    *,
+    decode: Callable[[Sequence[int]], str],
+) -> None:
+    """Writes one JSON object a line, whole or not at all; adds each row's `text`."""
+    path = trace_path(workdir, step)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     with temporary.open("w", encoding="utf-8") as file:
         for row in rows:
+            row = {"step": step, **row, "text": decode(row["tokens"]["ids"])}
             file.write(json.dumps(row, separators=(",", ":")) + "\n")
     os.replace(temporary, path)
 
@@ -64,9 +66,24 @@ def read_trace(path: pathlib.Path) -> list[dict]:
         return [json.loads(line) for line in file]
 
 
-def _token_lists(p, g, batch, outcome, scores, advantages) -> dict[str, list]:
-    row = outcome.row[p, g]
-    here = (batch.segment_ids[row] == outcome.segment[p, g]) & outcome.valid[p, g]
+def trace_path(workdir: pathlib.Path, step: int) -> pathlib.Path:
+    """Where the trajectories of a step lie."""
+    return pathlib.Path(workdir) / "trajectories" / f"step_{step:06d}.jsonl"
+
+
+def drop_traces(workdir: pathlib.Path, *, from_step: int) -> None:
+    """Removes the files of steps that a resumed run makes again."""
+    for path in (pathlib.Path(workdir) / "trajectories").glob("step_*.jsonl"):
+        if int(path.stem.removeprefix("step_")) >= from_step:
+            path.unlink()
+
+
+def _token_lists(
+    step: Step, place: tuple[int, int], scores: Scores, advantages: np.ndarray
+) -> dict[str, list]:
+    batch, outcome = step.batch, step.outcome
+    row = outcome.row[place]
+    here = (batch.segment_ids[row] == outcome.segment[place]) & outcome.valid[place]
 
     def numbers(values: np.ndarray) -> list[float]:
         return [round(float(x), 5) for x in values[row][here]]

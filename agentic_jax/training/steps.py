@@ -88,7 +88,7 @@ def make_grad_fn(
 
 
 def make_apply_fn(optimizer: optax.GradientTransformation, *, state_shardings: Any):
-    """Jitted (TrainState, grads) -> (TrainState, gradient norm []); both donated."""
+    """Jitted (TrainState, grads) -> (TrainState, gradient norm []); the state is donated."""
 
     def apply(state: TrainState, grads: Any):
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
@@ -100,7 +100,7 @@ def make_apply_fn(optimizer: optax.GradientTransformation, *, state_shardings: A
         apply,
         in_shardings=(state_shardings, state_shardings.params),
         out_shardings=(state_shardings, _replicated(state_shardings.updates)),
-        donate_argnums=(0, 1),
+        donate_argnums=0,
     )
 
 

@@ -1,0 +1,91 @@
+"""Procedural arithmetic word problems, and a scripted teacher that solves them.
+
+Products of two-digit numbers: a small policy cannot work them out, a tool can.
+"""
+
+import json
+import zlib
+
+import numpy as np
+
+from agentic_jax.trajectory import Task
+
+_STORIES = (
+    "A box holds {a} {thing}. How many {thing} are in {b} boxes?",
+    "There are {a} rows with {b} {thing} in each row. How many {thing} are there?",
+    "{name} buys {b} packs of {a} {thing}. How many {thing} is that?",
+    "{name} packs {a} {thing} a day. How many {thing} in {b} days?",
+    "Each of {a} shops sells {b} {thing}. How many {thing} are sold?",
+    "One bag costs {a} coins. How many coins do {b} bags cost?",
+    "A truck carries {a} {thing}. How many {thing} do {b} trucks carry?",
+    "{name} reads {a} pages a week. How many pages in {b} weeks?",
+)
+_THINGS = ("pens", "eggs", "cups", "nuts", "books", "coins", "cards", "stamps")
+_NAMES = ("Ana", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Ida")
+TEACHER_MODES = ("tool", "direct", "recovery")
+
+
+def word_problems(*, split: str, count: int, seed: int) -> list[Task]:
+    """`count` problems whose factors never occur, in that order, in the other split.
+
+    Args:
+        split: "train" or "eval"; one factor pair in five belongs to "eval".
+        count: number of problems; factor pairs may repeat in different stories.
+        seed: of the draw.
+
+    Raises:
+        ValueError: another split.
+    """
+    if split not in ("train", "eval"):
+        raise ValueError(f"split is 'train' or 'eval', not {split!r}")
+    rng = np.random.default_rng([seed, zlib.crc32(split.encode())])
+    tasks: list[Task] = []
+    while len(tasks) < count:
+        a, b = (int(x) for x in rng.integers(11, 100, size=2))
+        if (zlib.crc32(f"{a}*{b}".encode()) % 5 == 0) != (split == "eval"):
+            continue
+        text = rng.choice(_STORIES).format(
+            a=a, b=b, thing=rng.choice(_THINGS), name=rng.choice(_NAMES)
+        )
+        tasks.append(
+            Task(
+                id=f"word-{split}-{seed}-{len(tasks)}",
+                messages=({"role": "user", "content": text},),
+                answer=str(a * b),
+                domain="arithmetic",
+                extra={"factors": [a, b]},
+            )
+        )
+    return tasks
+
+
+def teacher_turns(task: Task, mode: str, rng: np.random.Generator) -> list[str]:
+    """What the teacher writes, turn by turn, without the end-of-turn token.
+
+    Args:
+        task: made by word_problems.
+        mode: "tool" calls Python and copies its result, "direct" answers at once,
+            "recovery" makes a call that fails, then the right one.
+        rng: picks the mistake of "recovery".
+
+    Raises:
+        ValueError: another mode.
+    """
+    a, b = task.extra["factors"]
+    answer = f"\\boxed{{{task.answer}}}"
+    call = python_call(f"print({a}*{b})")
+    mistakes = (f"print({a}*{b}", f"prin({a}*{b})", f"print({a}x{b})")
+    turns = {
+        "tool": [call, answer],
+        "direct": [answer],
+        "recovery": [python_call(str(rng.choice(mistakes))), call, answer],
+    }
+    if mode not in turns:
+        raise ValueError(f"mode is one of {', '.join(turns)}, not {mode!r}")
+    return turns[mode]
+
+
+def python_call(code: str) -> str:
+    """A Hermes call of the Python tool."""
+    call = json.dumps({"name": "python", "arguments": {"code": code}})
+    return f"<tool_call>\n{call}\n</tool_call>"

@@ -1,0 +1,173 @@
+"""Opens and closes what rollouts need: engine, sandbox, grader, chat and tools."""
+
+import contextlib
+import dataclasses
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from agentic_jax.chat.template import Chat
+from agentic_jax.config import bind
+from agentic_jax.recipe import Recipe
+from agentic_jax.rewards import verifiers
+from agentic_jax.rewards.grading import Grader
+from agentic_jax.rollout.collect import Play
+from agentic_jax.rollout.engine import Engine, SamplingParams
+from agentic_jax.rollout.episode import Limits, run_episode
+from agentic_jax.rollout.jax_engine import JaxEngine
+from agentic_jax.sandbox.client import Sandbox
+from agentic_jax.sources import Model
+from agentic_jax.tools.base import Tool
+from agentic_jax.tools.python import python_tool
+from agentic_jax.trajectory import Task, Trajectory
+
+TOOLS: dict[str, Callable[..., Tool]] = {"python": python_tool}
+
+
+@dataclass(frozen=True)
+class Services:
+    """What plays and scores episodes.
+
+    Attributes:
+        engine: samples.
+        chat: with the recipe's tools.
+        tools: by name.
+        verify: scores a finished trajectory; a fault stays a fault.
+        rollout: the recipe's section of that name.
+        system: system message, "" for none.
+    """
+
+    engine: Engine
+    chat: Chat
+    tools: Mapping[str, Tool]
+    verify: Callable[[Trajectory], Awaitable[Trajectory]]
+    rollout: Mapping[str, Any]
+    system: str
+
+
+@contextlib.asynccontextmanager
+async def open_services(
+    recipe: Recipe, model: Model, *, params: Any
+) -> AsyncIterator[Services]:
+    """Services that sample from `params`; everything is stopped on the way out.
+
+    Args:
+        recipe: built.
+        model: gives the tokenizer and how parameters are run.
+        params: first weights of the engine, version 0.
+    """
+    config = recipe.config
+    async with contextlib.AsyncExitStack() as stack:
+        sandbox = await stack.enter_async_context(Sandbox(**config["sandbox"]))
+        grader = await stack.enter_async_context(Grader())
+        tools = {
+            tool.name: tool
+            for tool in (bind(s, TOOLS)(sandbox) for s in config["tools"].values())
+        }
+        chat = Chat(
+            model.tokenizer,
+            tuple(tools.values()),
+            format=config["chat"]["format"],
+            list_tools=config["chat"]["list_tools"],
+        )
+        engine = bind(config["engine"], ENGINES)(params, model, chat)
+        stack.push_async_callback(engine.close)
+        resources = verifiers.Services(
+            decode=chat.decode, grader=grader, sandbox=sandbox
+        )
+        yield Services(
+            engine=engine,
+            chat=chat,
+            tools=tools,
+            verify=_make_verify(recipe.verifier, resources),
+            rollout=config["rollout"],
+            system=config["chat"]["system"],
+        )
+
+
+def make_player(
+    services: Services,
+    *,
+    purpose: str,
+    step: int,
+    seed: int,
+    with_tools: bool = True,
+    sampling: Mapping[str, Any],
+) -> Play:
+    """(task, prompt index, sample index) -> a finished, scored trajectory.
+
+    Args:
+        services: open.
+        purpose: "train" or "eval": their random numbers are unrelated.
+        step: of training; part of every seed, so a resumed run samples the same.
+        seed: of the run.
+        with_tools: False is the self-contained mode: the tools are neither listed nor
+            run, and the first turn is the answer.
+        sampling: temperature, top_p and top_k.
+    """
+    rollout = services.rollout
+    chat, tools, turns = services.chat, services.tools, rollout["max_turns"]
+    if not with_tools:
+        chat, tools, turns = dataclasses.replace(chat, tools=()), {}, 1
+    limits = Limits(rollout["max_prompt_tokens"], rollout["max_response_tokens"], turns)
+    params = SamplingParams(
+        max_tokens=limits.max_response_tokens,
+        temperature=sampling["temperature"],
+        top_p=sampling["top_p"],
+        top_k=sampling["top_k"],
+        stop_token_ids=chat.stop_token_ids,
+        stop_strings=chat.stop_strings,
+    )
+    entropy = [seed, step, zlib.crc32(purpose.encode())]
+
+    async def play(task: Task, p: int, g: int) -> Trajectory:
+        trajectory = await run_episode(
+            _with_system(task, services.system),
+            services.engine,
+            chat=chat,
+            tools=tools,
+            limits=limits,
+            sampling=params,
+            seed_of_turn=lambda k: _mixed([*entropy, p, g, k]),
+            session=f"{purpose}-{step}-{p}-{g}",
+        )
+        return await services.verify(trajectory)
+
+    return play
+
+
+def _jax_engine(params: Any, model: Model, chat: Chat, **options: Any) -> Engine:
+    return JaxEngine(params, model.config, decode=chat.decode, **options)
+
+
+ENGINES: dict[str, Callable[..., Engine]] = {"jax": _jax_engine}
+
+
+def _with_system(task: Task, system: str) -> Task:
+    if not system:
+        return task
+    message = {"role": "system", "content": system}
+    return dataclasses.replace(task, messages=(message, *task.messages))
+
+
+def _mixed(numbers: list[int]) -> int:
+    """One 31-bit seed of several numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
+
+
+def _make_verify(verifier: Callable, resources: verifiers.Services) -> Callable:
+    async def verify(trajectory: Trajectory) -> Trajectory:
+        if trajectory.stop == "fault":
+            return trajectory
+        try:
+            score = await verifier(trajectory, resources)
+        except verifiers.VerifierError as error:
+            logging.warning("task %s not scored: %s", trajectory.task.id, error)
+            return dataclasses.replace(trajectory, stop="fault", fault=str(error))
+        return dataclasses.replace(trajectory, score=score)
+
+    return verify

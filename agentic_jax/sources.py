@@ -1,0 +1,89 @@
+"""Where models and problems come from: the functions that `model` and `tasks` name."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from agentic_jax.chat.tokenizer import load_tokenizer, train_tokenizer
+from agentic_jax.data.tasks import read_tasks
+from agentic_jax.data.word_problems import TEACHER_MODES, teacher_turns, word_problems
+from agentic_jax.models import hf_weights
+from agentic_jax.models.config import ModelConfig
+from agentic_jax.models.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Model:
+    """Parameters, how they are run, and the tokenizer that goes with them."""
+
+    params: Any
+    config: ModelConfig
+    tokenizer: PreTrainedTokenizerBase
+
+
+def from_directory(*, path: str, dtype: str, layer_loop: str, remat: str) -> Model:
+    """A local Hugging Face directory, as transformers or launch.convert writes it.
+
+    Args:
+        path: of the directory.
+        dtype, layer_loop, remat: how to run it; see ModelConfig.
+
+    Raises:
+        FileNotFoundError, ValueError: what is missing or malformed, by name.
+    """
+    config = dataclasses.replace(
+        hf_weights.read_config(path), dtype=dtype, layer_loop=layer_loop, remat=remat
+    )
+    tokenizer = load_tokenizer(path)
+    return Model(hf_weights.load(path, config), config, tokenizer)
+
+
+def toy(*, width: int, num_layers: int, vocab_size: int, seed: int) -> Model:
+    """A small Qwen3 with random weights and a tokenizer made for word problems.
+
+    Args:
+        width: a multiple of 32; heads have 32 dimensions, two of them per key head.
+        num_layers: of the decoder.
+        vocab_size: most tokens of the byte-level BPE tokenizer.
+        seed: of the weights.
+    """
+    tokenizer = train_tokenizer(_word_problem_texts(), vocab_size=vocab_size)
+    config = ModelConfig(
+        family="qwen3",
+        vocab_size=len(tokenizer),
+        width=width,
+        num_layers=num_layers,
+        num_heads=width // 32,
+        num_kv_heads=max(width // 64, 1),
+        head_dim=32,
+        mlp_width=3 * width,
+        tie_embeddings=True,
+        qk_norm=True,
+        max_positions=1024,
+        eos_token_ids=(tokenizer.eos_token_id,),
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    tokens = jnp.zeros((1, 1), jnp.int32)
+    init = jax.jit(Transformer(config).init)
+    params = init(jax.random.key(seed), tokens, tokens, tokens + 1)["params"]
+    return Model(params, config, tokenizer)
+
+
+MODELS = {"directory": from_directory, "toy": toy}
+TASKS = {"jsonl": read_tasks, "word_problems": word_problems}
+
+
+def _word_problem_texts() -> list[str]:
+    """Problems and teacher turns that the toy tokenizer's merges are learned from."""
+    rng = np.random.default_rng(0)
+    texts = []
+    for i, task in enumerate(word_problems(split="train", count=600, seed=0)):
+        mode = TEACHER_MODES[i % len(TEACHER_MODES)]
+        texts.append(f"user\n{task.messages[0]['content']}")
+        texts += [f"assistant\n{t}" for t in teacher_turns(task, mode, rng)]
+    return texts

@@ -1,0 +1,39 @@
+"""What the entry points share: a config flag, a workdir flag, logging and errors."""
+
+import os
+import sys
+from collections.abc import Callable
+
+import jax
+from absl import app, flags, logging
+from ml_collections import config_flags
+
+USER_ERRORS = (ValueError, OSError, RuntimeError, FloatingPointError)
+
+
+def define_config(help_text: str) -> flags.FlagHolder:
+    """--config=FILE.py[:variant], with --config.key=value overrides."""
+    return config_flags.DEFINE_config_file("config", None, help_text, lock_config=True)
+
+
+def run(main: Callable[[list[str]], None]) -> None:
+    """app.run with INFO logging, and one line instead of a traceback for user errors.
+
+    --pdb_post_mortem or AGENTIC_JAX_TRACEBACK=1 keep the traceback.
+    """
+
+    def wrapped(argv: list[str]) -> None:
+        if len(argv) > 1:
+            raise app.UsageError(f"unexpected arguments: {argv[1:]}")
+        logging.set_verbosity(logging.INFO)
+        jax.config.update("jax_transfer_guard", "disallow")
+        try:
+            main(argv)
+        except USER_ERRORS as error:
+            if os.environ.get("AGENTIC_JAX_TRACEBACK"):
+                raise
+            logging.error("%s", error)
+            sys.exit(1)
+
+    jax.config.config_with_absl()
+    app.run(wrapped)
