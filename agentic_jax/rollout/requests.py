@@ -1,0 +1,88 @@
+"""One generate call on its way through the embedded engine."""
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from agentic_jax.rollout.engine import SamplingParams
+
+MAX_STOP_IDS = 8  # Stop ids that the device compares at each step.
+
+
+@dataclass(eq=False)
+class Request:
+    """What was asked for, and what has been sampled so far.
+
+    Attributes:
+        token_ids: [n] int32 prompt.
+        params: how to sample.
+        session: whose row of the cache is used.
+        future: resolves to the Completion.
+        sampled: token ids so far.
+        logprobs: of each of them, nats.
+    """
+
+    token_ids: np.ndarray
+    params: SamplingParams
+    session: str
+    future: Future = field(default_factory=Future)
+    sampled: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and sampled tokens so far."""
+        return len(self.token_ids) + len(self.sampled)
+
+    @property
+    def num_left(self) -> int:
+        """How many tokens may still be sampled."""
+        return self.params.max_tokens - len(self.sampled)
+
+    @property
+    def stored(self) -> np.ndarray:
+        """[n] int32: what the cache holds of it, every token but the last known."""
+        sampled = np.array(self.sampled, np.int32)
+        return np.concatenate([self.token_ids, sampled])[:-1]
+
+
+def check_request(
+    token_ids: np.ndarray, params: SamplingParams, *, vocab_size: int, length: int
+) -> None:
+    """Raises ValueError, with the numbers, for what cannot be sampled.
+
+    Args:
+        token_ids: [n] int32 prompt.
+        params: how to sample.
+        vocab_size: ids lie below it.
+        length: most tokens that prompt and response may have together.
+    """
+    size, need = len(token_ids), len(token_ids) + params.max_tokens
+    if size == 0:
+        raise ValueError("the prompt is empty; sampling needs at least one token")
+    if token_ids.min() < 0 or token_ids.max() >= vocab_size:
+        raise ValueError(
+            f"token ids {token_ids.min()} to {token_ids.max()} do not lie in the "
+            f"vocabulary of {vocab_size}"
+        )
+    if params.max_tokens < 1:
+        raise ValueError(f"max_tokens is {params.max_tokens}; wanted at least 1")
+    if need > length:
+        raise ValueError(
+            f"a prompt of {size} tokens and max_tokens {params.max_tokens} need {need} "
+            f"positions; the engine's length is {length}"
+        )
+    if params.temperature < 0 or not 0 < params.top_p <= 1 or params.top_k < 0:
+        raise ValueError(
+            "wanted temperature >= 0, 0 < top_p <= 1 and top_k >= 0, not "
+            f"{params.temperature}, {params.top_p} and {params.top_k}"
+        )
+    if not 0 <= params.seed < 1 << 64:
+        raise ValueError(f"seed {params.seed} is not in [0, 2**64)")
+    if len(params.stop_token_ids) > MAX_STOP_IDS:
+        raise ValueError(
+            f"{len(params.stop_token_ids)} stop ids; at most {MAX_STOP_IDS} fit"
+        )
+    if "" in params.stop_strings:
+        raise ValueError("a stop string is empty; it would stop at once")
