@@ -6,10 +6,14 @@ Runs inside zygotes, so it imports the standard library only.
 import ast
 import atexit
 import builtins
+import contextlib
 import linecache
+import marshal
 import os
 import resource
 import signal
+import socket
+import struct
 import sys
 import threading
 import traceback
@@ -23,6 +27,8 @@ _LIMITS = {
     "max_open_files": resource.RLIMIT_NOFILE,
     "max_processes": resource.RLIMIT_NPROC,
 }
+_CHANNEL = 3  # Descriptor that a session's cells come from.
+_CELL = struct.Struct("<II")  # Number of the cell, exit status.
 _ZEROED = (resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_MEMLOCK)
 
 
@@ -85,12 +91,15 @@ def reseed() -> None:
         numpy_random.seed()
 
 
-def run_program(code: str, *, echo: bool) -> int:
-    """Runs code as a script and returns its exit status; never raises."""
+def run_request(request: dict[str, object]) -> int:
+    """Runs what the supervisor asked for and returns the exit status."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = [_FILE]
     reseed()
-    status = run_source(code, fresh_main(), echo=echo)
+    if request["mode"] == "session":
+        status = run_session(socket.socket(fileno=_CHANNEL))
+    else:
+        status = run_source(request["code"], fresh_main(), echo=request["echo"])
     try:
         threading._shutdown()
         atexit._run_exitfuncs()
@@ -99,6 +108,33 @@ def run_program(code: str, *, echo: bool) -> int:
     except BaseException:  # The code may have closed or replaced anything.
         status = status or 120
     return status
+
+
+def run_session(channel: socket.socket) -> int:
+    """Runs cells in one namespace until the channel closes.
+
+    A cell comes as a descriptor with its number; the answer is number and status.
+    SIGINT means something during a cell only.
+    """
+    namespace = fresh_main()
+    while True:
+        header, fds, _, _ = socket.recv_fds(channel, _CELL.size, 1)
+        if not header:
+            return 0
+        number, _ = _CELL.unpack(header)
+        with open(fds[0], "rb") as file:
+            cell = marshal.load(file)
+        status = 1
+        with contextlib.suppress(KeyboardInterrupt):  # It came as the cell ended.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            status = run_source(
+                cell["code"], namespace, echo=cell["echo"], name=f"cell {number}"
+            )
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        channel.send(_CELL.pack(number, status))
 
 
 def run_source(
@@ -150,8 +186,3 @@ def _report(error: BaseException) -> None:
         hook(type(error), error.with_traceback(trace), trace)
     except BaseException:  # Out of memory, or stderr is gone: the name must do.
         os.write(2, f"{type(error).__name__}\n".encode())
-
-
-def run_request(request: dict[str, object]) -> int:
-    """Runs what the supervisor asked for and returns the exit status."""
-    return run_program(request["code"], echo=request["echo"])

@@ -18,6 +18,7 @@ from agentic_jax.sandbox.execution import (
     check_positive,
 )
 from agentic_jax.sandbox.forkserver import ForkServer
+from agentic_jax.sandbox.session import Session
 from agentic_jax.sandbox.templates import TEMPLATES, Template, choose_template
 
 
@@ -109,7 +110,7 @@ class Sandbox:
         files = dict(files or {})
         for path in (*files, *fetch):
             check_path(path)
-        request = {"code": code, "files": files, "echo": echo}
+        request = {"mode": "program", "code": code, "files": files, "echo": echo}
         call = Call(
             request=marshal.dumps(request),
             stdin=stdin.encode(errors="surrogatepass"),
@@ -124,6 +125,28 @@ class Sandbox:
             return Execution("", "", None, "busy", 0.0, 0.0, message=message)
         async with self._slot():
             return await self._run_with_retry(call, asked)
+
+    @contextlib.asynccontextmanager
+    async def session(self, *, limits: Limits | None = None) -> AsyncIterator[Session]:
+        """A session whose cells share variables, ended on leaving the context.
+
+        Args:
+            limits: of the session as a whole; CPU time is bounded cell by cell, by
+                the time limit of each.
+        """
+        session = Session(
+            choose_server=self._choose_server,
+            slot=self._slot,
+            limits=limits or self._limits,
+        )
+        try:
+            yield session
+        finally:
+            session.close()
+
+    async def _choose_server(self, code: str) -> tuple[int, ForkServer]:
+        template = choose_template(code, self._templates)
+        return template, await self._server(template)
 
     @contextlib.asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
