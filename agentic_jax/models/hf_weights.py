@@ -45,9 +45,12 @@ _INDEX = "model.safetensors.index.json"
 
 def param_shapes(config: ModelConfig) -> Any:
     """The parameter tree with jax.ShapeDtypeStruct leaves; nothing is allocated."""
-    tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
-    model, key = Transformer(config), jax.random.key(0)
-    return jax.eval_shape(model.init, key, tokens, tokens, tokens)["params"]
+
+    def init():  # Makes its own inputs, so that no transfer guard is tripped.
+        tokens = jnp.zeros((1, 1), jnp.int32)
+        return Transformer(config).init(jax.random.key(0), tokens, tokens, tokens)
+
+    return jax.eval_shape(init)["params"]
 
 
 def read_config(path: str | os.PathLike) -> ModelConfig:
@@ -131,10 +134,6 @@ def save(
         FileExistsError: path is there already.
         OSError: it cannot be written; nothing is left behind.
     """
-    path = pathlib.Path(path)
-    if path.exists():
-        raise FileExistsError(f"{path} exists; remove it or choose another directory")
-    path.parent.mkdir(parents=True, exist_ok=True)
     config = dataclasses.replace(config, param_dtype=dtype or config.param_dtype)
     leaves = _by_path(jax.device_get(params))
     tensors = {
@@ -143,6 +142,29 @@ def save(
     }
     if dtype is not None:
         tensors = {k: v.astype(jnp.dtype(dtype)) for k, v in tensors.items()}
+    write(tensors, config, path, max_shard_bytes=max_shard_bytes, copy_from=copy_from)
+
+
+def write(
+    tensors: Mapping[str, np.ndarray],
+    config: ModelConfig,
+    path: str | os.PathLike,
+    *,
+    max_shard_bytes: int = 5_000_000_000,
+    copy_from: str | os.PathLike | None = None,
+) -> None:
+    """Writes tensors that already have Hugging Face's names and shapes; see save.
+
+    Raises:
+        FileExistsError: path is there already.
+        ValueError: the names are not those of the config's model.
+        OSError: it cannot be written; nothing is left behind.
+    """
+    path = pathlib.Path(path)
+    if path.exists():
+        raise FileExistsError(f"{path} exists; remove it or choose another directory")
+    _check_names(path, config, wanted=set(_hf_names(config)), found=set(tensors))
+    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.mkdir()
@@ -259,18 +281,23 @@ def _write_shards(
             size = 0
         shards[-1][name] = tensor
         size += tensor.nbytes
-    metadata = {"format": "pt"}  # transformers refuses files that do not say this.
     if len(shards) == 1:
-        save_file(shards[0], path / _SINGLE, metadata=metadata)
+        _write_file(shards[0], path / _SINGLE)
         return
     weight_map = {}
     for number, shard in enumerate(shards, start=1):
         name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        save_file(shard, path / name, metadata=metadata)
+        _write_file(shard, path / name)
         weight_map.update(dict.fromkeys(shard, name))
     total = sum(tensor.nbytes for tensor in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (path / _INDEX).write_text(json.dumps(index, indent=2) + "\n")
+
+
+def _write_file(tensors: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
+    # transformers refuses files that do not name a format.
+    save_file(dict(tensors), path, metadata={"format": "pt"})
+    path.chmod(0o644)  # safetensors makes it private; a server may be another user.
 
 
 def _copy_others(source: pathlib.Path, target: pathlib.Path) -> None:
