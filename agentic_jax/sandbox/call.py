@@ -150,6 +150,13 @@ class RunningCall:
         """stdout and stderr since the last time."""
         return self._stdout.take(), self._stderr.take()
 
+    def read_files(self, paths: Sequence[str]) -> dict[str, bytes]:
+        """Plain files of the working directory; empty unless it was kept."""
+        if self._run.directory is None:
+            return {}
+        size = self._call.limits.disk_mb << 20
+        return read_files(self._run.directory, paths, max_bytes=size)
+
     def execution(self, started: float, *, asked: float, timeout: float) -> Execution:
         """What is to be said of it after its end."""
         ending = self.ended.result()
@@ -161,13 +168,6 @@ class RunningCall:
         else:
             status = "ok" if ending.exit_code == 0 else "error"
         limits = self._call.limits
-        files = {}
-        if self._run.directory is not None:
-            files = read_files(
-                self._run.directory,
-                self._call.fetch,
-                max_bytes=limits.disk_mb << 20,
-            )
         stdout, stderr = self.output()
         return Execution(
             stdout=stdout,
@@ -179,7 +179,7 @@ class RunningCall:
             cpu_seconds=ending.cpu_seconds,
             peak_bytes=ending.peak_bytes,
             message=_MESSAGES[reason].format(timeout=timeout, limits=limits),
-            files=files,
+            files=self.read_files(self._call.fetch),
         )
 
     async def _within(
@@ -204,7 +204,7 @@ def _numbers(call: Call, *, is_session: bool) -> dict[str, int]:
         "max_open_files": limits.max_open_files,
         "disk_bytes": limits.disk_mb << 20,
         "max_files": limits.max_files,
-        "keep_files": bool(call.fetch),
+        "keep_files": is_session or bool(call.fetch),
         "is_session": is_session,
     }
 

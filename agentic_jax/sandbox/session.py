@@ -8,11 +8,11 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from agentic_jax.sandbox.call import KILL_SECONDS, Call, RunningCall, memory_file
-from agentic_jax.sandbox.execution import Execution, Limits, check_positive
+from agentic_jax.sandbox.execution import Execution, Limits, check_path, check_positive
 from agentic_jax.sandbox.forkserver import ForkServer
 
 ChooseServer = Callable[[str], Awaitable[tuple[int, ForkServer]]]
@@ -28,7 +28,15 @@ class Session:
     It starts with its first cell, and anew after a cell that ended it.
     """
 
-    def __init__(self, *, choose_server: ChooseServer, slot: Slot, limits: Limits):
+    def __init__(
+        self,
+        *,
+        files: Mapping[str, bytes],
+        choose_server: ChooseServer,
+        slot: Slot,
+        limits: Limits,
+    ):
+        self._files = dict(files)
         self._choose_server, self._slot, self._limits = choose_server, slot, limits
         self._running: RunningCall | None = None
         self._channel: socket.socket | None = None
@@ -71,13 +79,19 @@ class Session:
             self._running.close()
             self._running = self._channel = None
 
+    def read_files(self, paths: Sequence[str]) -> dict[str, bytes]:
+        """Plain files of the living session's working directory, as `fetch` reads."""
+        for path in paths:
+            check_path(path)
+        return self._running.read_files(paths) if self._running else {}
+
     async def _open(self, code: str) -> None:
         template, server = await self._choose_server(code)
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel.setblocking(False)
         self._number = 0
         call = Call(
-            request=marshal.dumps({"mode": "session", "files": {}}),
+            request=marshal.dumps({"mode": "session", "files": self._files}),
             stdin=b"",
             template=template,
             timeout=0.0,

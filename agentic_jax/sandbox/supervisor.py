@@ -3,9 +3,12 @@
 import asyncio
 import contextlib
 import marshal
+import os
+import platform
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 from absl import logging
 
@@ -54,12 +57,12 @@ class Sandbox:
             check_positive(name, value)
             if not isinstance(value, int):
                 raise ValueError(f"{name} is {value!r}; give a whole number")
-        self.workers, self._max_queue = workers, max_queue
+        self._workers, self._max_queue = workers, max_queue
         self._limits = limits or Limits()
         self._templates, self._python = templates, python
         self._servers: dict[int, ForkServer] = {}
         self._slots = asyncio.Semaphore(workers)
-        self.waiting = 0
+        self._waiting = self._running = self._restarts = 0
 
     async def __aenter__(self) -> "Sandbox":
         """Starts the first fork server."""
@@ -107,8 +110,8 @@ class Sandbox:
             SandboxError: the sandbox failed, twice if nothing of the code had run.
         """
         check_positive("timeout", timeout)
-        files = dict(files or {})
-        for path in (*files, *fetch):
+        files = _checked_files(files)
+        for path in fetch:
             check_path(path)
         request = {"mode": "program", "code": code, "files": files, "echo": echo}
         call = Call(
@@ -120,21 +123,48 @@ class Sandbox:
             fetch=fetch,
         )
         asked = time.monotonic()
-        if self._slots.locked() and self.waiting >= self._max_queue:
-            message = f"Not run: {self.waiting} calls are waiting already."
+        if self._slots.locked() and self._waiting >= self._max_queue:
+            message = f"Not run: {self._waiting} calls are waiting already."
             return Execution("", "", None, "busy", 0.0, 0.0, message=message)
         async with self._slot():
             return await self._run_with_retry(call, asked)
 
+    async def warm(self) -> None:
+        """Starts every kind of fork server, so that no call waits for imports."""
+        for template in range(len(self._templates)):
+            await self._server(template)
+
+    def health(self) -> dict[str, Any]:
+        """What the service tells about itself; plain values."""
+        return {
+            "status": "ok",
+            "tier": "namespaces",
+            "workers": self._workers,
+            "running": self._running,
+            "waiting": self._waiting,
+            "restarts": self._restarts,
+            "pid": os.getpid(),
+            "fork_servers": [s.pid for s in self._servers.values() if s.alive],
+            "python": self._python,
+            "versions": {"python": platform.python_version()},
+        }
+
     @contextlib.asynccontextmanager
-    async def session(self, *, limits: Limits | None = None) -> AsyncIterator[Session]:
+    async def session(
+        self,
+        *,
+        files: Mapping[str, bytes] | None = None,
+        limits: Limits | None = None,
+    ) -> AsyncIterator[Session]:
         """A session whose cells share variables, ended on leaving the context.
 
         Args:
+            files: put into its working directory, as `execute` does.
             limits: of the session as a whole; CPU time is bounded cell by cell, by
                 the time limit of each.
         """
         session = Session(
+            files=_checked_files(files),
             choose_server=self._choose_server,
             slot=self._slot,
             limits=limits or self._limits,
@@ -150,14 +180,16 @@ class Sandbox:
 
     @contextlib.asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
-        self.waiting += 1
+        self._waiting += 1
         try:
             await self._slots.acquire()
         finally:
-            self.waiting -= 1
+            self._waiting -= 1
+        self._running += 1
         try:
             yield
         finally:
+            self._running -= 1
             self._slots.release()
 
     async def _run_with_retry(self, call: Call, asked: float) -> Execution:
@@ -180,7 +212,17 @@ class Sandbox:
             server = ForkServer(self._python, self._templates[template])
             self._servers[template] = server
             if old is not None:
+                self._restarts += 1
                 logging.warning("fork server %d ended; started another", old.pid)
                 await old.close()
         await server.ready()
         return server
+
+
+def _checked_files(files: Mapping[str, bytes] | None) -> dict[str, bytes]:
+    files = dict(files or {})
+    for path, data in files.items():
+        check_path(path)
+        if not isinstance(data, bytes):
+            raise ValueError(f"files[{path!r}] is a {type(data).__name__}; give bytes")
+    return files
