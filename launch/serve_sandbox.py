@@ -19,6 +19,12 @@ _WORKERS = flags.DEFINE_integer("workers", 8, "Calls at the same time.", lower_b
 _MAX_QUEUE = flags.DEFINE_integer("max_queue", 65_536, "Calls that may wait.")
 _MEMORY_MB = flags.DEFINE_integer("memory_mb", 512, "Default memory limit of a call.")
 _PYTHON = flags.DEFINE_string("python", sys.executable, "Interpreter of the code.")
+_TIERS = flags.DEFINE_list(
+    "tiers", ["namespaces", "landlock"], "Kinds of isolation, the preferred first."
+)
+_ALLOW_UNSAFE = flags.DEFINE_bool(
+    "allow_unsafe", False, "If none of them works, run code without isolation."
+)
 
 
 async def _serve() -> None:
@@ -28,6 +34,8 @@ async def _serve() -> None:
         max_queue=_MAX_QUEUE.value,
         limits=limits,
         python=_PYTHON.value,
+        tiers=_TIERS.value,
+        allow_unsafe=_ALLOW_UNSAFE.value,
     )
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

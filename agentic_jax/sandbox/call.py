@@ -90,6 +90,8 @@ class RunningCall:
         """Kills what still runs and closes every descriptor."""
         if not self.ended.done():
             self._server.send("kill", self._id)
+        if self._run.directory is not None:
+            self._server.send("release", self._id)
         self._stdout.close()
         self._stderr.close()
         self._run.close()

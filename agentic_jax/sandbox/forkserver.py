@@ -7,19 +7,21 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from absl import logging
 
 from agentic_jax.sandbox.execution import SandboxError
 from agentic_jax.sandbox.templates import Template
 
+Tier = Literal["namespaces", "landlock", "unsafe"]
 _PACKAGE_ROOT = os.path.dirname(
     os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 )
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from agentic_jax.sandbox import zygote; sys.path.pop(0); "
-    "zygote.main(int(sys.argv[2]), sys.argv[3], sys.argv[4:])"
+    "zygote.main(int(sys.argv[2]), *sys.argv[3:5], sys.argv[5:])"
 )
 _ENVIRONMENT = {
     "HOME": "/tmp",
@@ -79,13 +81,14 @@ class Run:
 class ForkServer:
     """A zygote process and the calls that run on it."""
 
-    def __init__(self, python: str, template: Template):
+    def __init__(self, python: str, template: Template, *, tier: Tier):
         self._loop = asyncio.get_running_loop()
         self._runs: dict[int, Run] = {}
         self._next_id = 1
         self._ready: asyncio.Future[tuple] = self._loop.create_future()
         self._reaped: asyncio.Future[int] | None = None
         self.alive = True
+        self.tier = tier
         self.modules: tuple[str, ...] = ()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
@@ -94,7 +97,7 @@ class ForkServer:
                 [
                     *(python, "-I", "-B", "-X", "utf8", "-c", _BOOT),
                     *(_PACKAGE_ROOT, str(theirs.fileno())),
-                    *(template.warm_up, *template.modules),
+                    *(tier, template.warm_up, *template.modules),
                 ],
                 env=_ENVIRONMENT,
                 cwd="/",
@@ -162,6 +165,8 @@ class ForkServer:
         if kind == "ready":
             self.modules = tuple(rest[0])
             self._ready.set_result(())
+        elif kind == "refused":
+            self.abandon(f"the {self.tier} tier is refused here: {rest[0]}")
         elif run is None:
             for fd in fds:
                 os.close(fd)

@@ -5,6 +5,7 @@ Numbers are of linux/include/uapi; see syscalls(2), clone(2), mount_setattr(2).
 """
 
 import ctypes
+import mmap
 import os
 import platform
 import struct
@@ -119,6 +120,12 @@ def drop_capabilities() -> None:
     syscall("capset", header, bytes(24))
 
 
+def keep_capability(number: int) -> None:
+    """Makes one capability the whole of all three sets of this thread."""
+    header = struct.pack("<Ii", 0x20080522, 0)
+    syscall("capset", header, struct.pack("<IIIIII", *[1 << number] * 3, 0, 0, 0))
+
+
 def spawn_pause(stack_top: int, extra_flags: int = 0) -> int:
     """Pid of a process that shares our memory and does nothing but wait.
 
@@ -130,6 +137,11 @@ def spawn_pause(stack_top: int, extra_flags: int = 0) -> int:
         pause, ctypes.c_void_p(stack_top), CLONE_VM | 17 | extra_flags, None
     )
     return _checked("clone", done)  # 17 is SIGCHLD: waitpid sees it end.
+
+
+def address(memory: mmap.mmap) -> int:
+    """Where a mapping lies."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
 def collapse_memory() -> None:

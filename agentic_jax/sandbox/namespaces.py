@@ -4,16 +4,18 @@ Runs inside zygotes, so it imports the standard library only. See namespaces(7),
 user_namespaces(7), pivot_root(2).
 """
 
+import mmap
 import os
+import signal
 import sys
 
-from agentic_jax.sandbox import kernel
+from agentic_jax.sandbox import kernel, watch
 
 OVERFLOW_UID = 65534  # nobody; what a zygote started by root becomes.
 INNER_UID = 1000  # What the code sees as its own uid.
 _STAGE = "/sys"  # Covered while the tree is built: no source of ours lies below it.
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
+SYSTEM_PATHS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _ETC_BOUND = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime")
 _ETC_WRITTEN = {
     "passwd": f"sandbox:x:{INNER_UID}:{INNER_UID}::/tmp:/bin/sh\n",
@@ -23,31 +25,117 @@ _ETC_WRITTEN = {
 }
 
 
-def enter_tree() -> None:
-    """Leaves the host: own namespaces, a small read-only root, no privileges on it.
+class NamespaceTier:
+    """Starts calls in namespaces and a file system of their own."""
 
-    Afterwards this process has capabilities in its own user namespace only, and its
-    next fork is pid 1 of a pid namespace.
+    keeps_files = True  # A descriptor of /tmp outlives the call.
 
-    Raises:
-        OSError: the kernel or a container refuses one of the steps.
-    """
-    inner = kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS
-    if os.geteuid() == 0:
-        # Root builds first: sources under /root are closed to the uid it drops to.
+    def __init__(self):
+        self._own_pids = -1
+        self._inits: dict[int, int] = {}  # Call -> pid 1 of its namespace.
+        self._stacks: dict[int, mmap.mmap] = {}  # Call -> where its pid 1 waits.
+        self._free_stacks: list[mmap.mmap] = []
+
+    def enter(self) -> None:
+        """Leaves the host: own namespaces, a small read-only root, no privileges.
+
+        Afterwards this process has capabilities in its own user namespace only, and
+        its next fork is pid 1 of a pid namespace.
+
+        Raises:
+            OSError: the kernel or a container refuses one of the steps.
+        """
+        inner = kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS
+        if os.geteuid() == 0:
+            # Root builds first: sources under /root are closed to the uid it takes.
+            kernel.unshare(kernel.CLONE_NEWNS)
+            build_tree()
+            drop_root(OVERFLOW_UID)
+            _enter_user_namespace(inner, os.geteuid())
+        else:
+            _enter_user_namespace(inner, os.geteuid())
+            build_tree()
+        kernel.unshare(
+            kernel.CLONE_NEWPID
+            | kernel.CLONE_NEWNET
+            | kernel.CLONE_NEWIPC
+            | kernel.CLONE_NEWUTS
+        )
+
+    def leave(self) -> None:
+        """Nothing to do: everything ended with the pid namespace."""
+
+    def enter_server(self) -> None:
+        """The zygote proper: pid 1, with a /proc of its own."""
+        mount_proc()
+        self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+
+    def start(self, call_id: int) -> list[int]:
+        """Forks a child beside a waiting init, in a new pid namespace.
+
+        As second process it gets the usual signals, unlike pid 1; and one SIGKILL to
+        pid 1 ends all. Returns [main pid, init pid]; the first is 0 in the child.
+        """
+        size = mmap.PAGESIZE * 4
+        stack = self._free_stacks.pop() if self._free_stacks else mmap.mmap(-1, size)
+        init = 0
+        try:
+            kernel.unshare(kernel.CLONE_NEWPID)
+            init = kernel.spawn_pause(kernel.address(stack) + size - 64)
+            main = os.fork()
+        except OSError:
+            if init:
+                os.kill(init, signal.SIGKILL)
+                os.waitpid(init, 0)
+            self._free_stacks.append(stack)
+            kernel.setns(self._own_pids, kernel.CLONE_NEWPID)
+            raise
+        if main == 0:
+            return [0]
+        kernel.setns(self._own_pids, kernel.CLONE_NEWPID)
+        self._inits[call_id], self._stacks[call_id] = init, stack
+        return [main, init]
+
+    def isolate(self, call_id: int, limits: dict[str, int]) -> None:
+        """Gives a forked child its own mounts, /tmp and user namespace.
+
+        Its mounts belong to the zygote's user namespace, so nothing that it can
+        become afterwards may change them.
+        """
         kernel.unshare(kernel.CLONE_NEWNS)
-        build_tree()
-        drop_root(OVERFLOW_UID)
-        _enter_user_namespace(inner, os.geteuid())
-    else:
-        _enter_user_namespace(inner, os.geteuid())
-        build_tree()
-    kernel.unshare(
-        kernel.CLONE_NEWPID
-        | kernel.CLONE_NEWNET
-        | kernel.CLONE_NEWIPC
-        | kernel.CLONE_NEWUTS
-    )
+        mount_proc()
+        flags = kernel.MS_NOSUID | kernel.MS_NODEV
+        disk_bytes, max_files = limits["disk_bytes"], limits["max_files"]
+        data = f"size={disk_bytes},nr_inodes={max_files},mode=1777"
+        kernel.mount("tmpfs", "/tmp", "tmpfs", flags, data)
+        os.chdir("/tmp")
+        _enter_user_namespace(kernel.CLONE_NEWUSER, INNER_UID)
+
+    def drop_capabilities(self) -> None:
+        """All of them."""
+        kernel.drop_capabilities()
+
+    def open_directory(self, call_id: int) -> int:
+        """Descriptor of the working directory, for the child to send."""
+        return os.open("/tmp", os.O_RDONLY | os.O_DIRECTORY)
+
+    def usage(self, mains: dict[int, int]) -> dict[int, watch.Use]:
+        """Use per call, given pid -> call of the main processes that still run."""
+        inits = {pid: call_id for call_id, pid in self._inits.items()}
+        return watch.usage(mains | inits, without=inits)
+
+    def kill(self, call_id: int, main: int) -> None:
+        """Ends every process of a call."""
+        os.kill(self._inits[call_id], signal.SIGKILL)
+
+    def sweep(self, call_id: int, mains: dict[int, int]) -> None:
+        """Ends what outlived the main process of a call."""
+        os.kill(self._inits[call_id], signal.SIGKILL)
+
+    def clean(self, call_id: int) -> None:
+        """Reaps the init, with which the kernel removes all the rest."""
+        os.waitpid(self._inits.pop(call_id), 0)
+        self._free_stacks.append(self._stacks.pop(call_id))
 
 
 def drop_root(uid: int) -> None:
@@ -64,24 +152,6 @@ def mount_proc() -> None:
     kernel.mount("proc", "/proc", "proc", flags)
 
 
-def enter_call(*, disk_bytes: int, max_files: int) -> None:
-    """Gives a forked child its own mounts, /tmp and user namespace.
-
-    The child is in a fresh pid namespace already. Its mounts belong to the zygote's
-    user namespace, so nothing that it can become afterwards may change them.
-    """
-    uid = os.geteuid()
-    kernel.unshare(kernel.CLONE_NEWNS)
-    mount_proc()
-    flags = kernel.MS_NOSUID | kernel.MS_NODEV
-    data = f"size={disk_bytes},nr_inodes={max_files},mode=1777"
-    kernel.mount("tmpfs", "/tmp", "tmpfs", flags, data)
-    os.chdir("/tmp")
-    _enter_user_namespace(kernel.CLONE_NEWUSER, INNER_UID)
-    if os.geteuid() != INNER_UID:
-        raise OSError(f"uid {uid} was not mapped to {INNER_UID}")
-
-
 def _enter_user_namespace(flags: int, inner_uid: int) -> None:
     uid, gid = os.geteuid(), os.getegid()
     kernel.unshare(flags)
@@ -94,7 +164,7 @@ def build_tree() -> None:
     """Replaces the root of this mount namespace by a small read-only one."""
     kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     kernel.mount("tmpfs", _STAGE, "tmpfs", 0, "size=4m,mode=755")
-    for path in _SYSTEM:
+    for path in SYSTEM_PATHS:
         if os.path.islink(path):
             os.symlink(os.readlink(path), _STAGE + path)
         elif os.path.isdir(path):

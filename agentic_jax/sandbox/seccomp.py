@@ -110,10 +110,6 @@ def zygote_filter() -> bytes:
         _op(_RET, _KILL),
         _op(_JGE, _LAST_KNOWN, 0, 1),
         _op(_RET, _ERRNO | errno.ENOSYS),
-        # A process must hide neither its memory nor its tag from the watchdog.
-        *_if(_PRCTL[column], *_deny_arg(0, kernel.PR_SET_DUMPABLE)),
-        *_if(_PRLIMIT[column], *_deny_arg(1, _RLIMIT_LOCKS)),
-        *_if(_SETRLIMIT[column], *_deny_arg(0, _RLIMIT_LOCKS)),
     ]
     return b"".join(program) + _deny(_ZYGOTE_DENIED, column)
 
@@ -131,6 +127,10 @@ def child_filter() -> bytes:
             _op(_RET, _ERRNO | errno.EPERM),
             _op(_RET, _ALLOW),
         ),
+        # A process must hide neither its memory nor its tag from the watchdog.
+        *_if(_PRCTL[column], *_deny_arg(0, kernel.PR_SET_DUMPABLE)),
+        *_if(_PRLIMIT[column], *_deny_arg(1, _RLIMIT_LOCKS)),
+        *_if(_SETRLIMIT[column], *_deny_arg(0, _RLIMIT_LOCKS)),
         # Its flags lie in memory, where a filter cannot look; libc falls back.
         *_if(_CLONE3[column], _op(_RET, _ERRNO | errno.ENOSYS)),
     ]

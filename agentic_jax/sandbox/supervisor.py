@@ -20,9 +20,11 @@ from agentic_jax.sandbox.execution import (
     check_path,
     check_positive,
 )
-from agentic_jax.sandbox.forkserver import ForkServer
+from agentic_jax.sandbox.forkserver import ForkServer, Tier
 from agentic_jax.sandbox.session import Session
 from agentic_jax.sandbox.templates import TEMPLATES, Template, choose_template
+
+_PROBE_SECONDS = 10.0
 
 
 class Sandbox:
@@ -38,6 +40,9 @@ class Sandbox:
         templates: kinds of fork servers; a call goes to the first that holds most of
             what its code imports. The first starts at once, the others when needed.
         python: interpreter of the code, with the packages it may use.
+        tiers: kinds of isolation in order of preference; the first that works here
+            is used.
+        allow_unsafe: if none works, run the code without isolation.
 
     Raises:
         ValueError: workers or max_queue is not a positive whole number.
@@ -52,6 +57,8 @@ class Sandbox:
         limits: Limits | None = None,
         templates: Sequence[Template] = TEMPLATES,
         python: str = sys.executable,
+        tiers: Sequence[Tier] = ("namespaces", "landlock"),
+        allow_unsafe: bool = False,
     ):
         for name, value in (("workers", workers), ("max_queue", max_queue)):
             check_positive(name, value)
@@ -59,6 +66,8 @@ class Sandbox:
                 raise ValueError(f"{name} is {value!r}; give a whole number")
         self._workers, self._max_queue = workers, max_queue
         self._limits = limits or Limits()
+        self._tiers = (*tiers, "unsafe") if allow_unsafe else tuple(tiers)
+        self._tier: Tier = self._tiers[0]
         self._templates, self._python = templates, python
         self._servers: dict[int, ForkServer] = {}
         self._slots = asyncio.Semaphore(workers)
@@ -67,7 +76,7 @@ class Sandbox:
     async def __aenter__(self) -> "Sandbox":
         """Starts the first fork server."""
         try:
-            await self._server(0)
+            await self._choose_tier()
         except BaseException:
             await self.close()
             raise
@@ -76,6 +85,28 @@ class Sandbox:
     async def __aexit__(self, *_: object) -> None:
         """Ends every fork server, and with it every call."""
         await self.close()
+
+    async def _choose_tier(self) -> None:
+        """Takes the first tier in which a call works here."""
+        refusals = []
+        for tier in self._tiers:
+            self._tier = tier
+            try:
+                probe = await self.execute("print(1)", timeout=_PROBE_SECONDS)
+            except SandboxError as error:
+                refusals.append(str(error))
+                continue
+            if probe.stdout == "1\n":
+                logging.info("sandbox tier: %s", tier)
+                for refusal in refusals:
+                    logging.warning("sandbox: %s", refusal)
+                return
+            refusals.append(f"tier {tier}: a first call gave {probe}")
+        raise SandboxError(
+            "no way to isolate code works here: "
+            + "; ".join(refusals)
+            + ". Give allow_unsafe to run it without isolation."
+        )
 
     async def close(self) -> None:
         """Ends every fork server, and with it every call."""
@@ -138,7 +169,7 @@ class Sandbox:
         """What the service tells about itself; plain values."""
         return {
             "status": "ok",
-            "tier": "namespaces",
+            "tier": self._tier,
             "workers": self._workers,
             "running": self._running,
             "waiting": self._waiting,
@@ -208,8 +239,10 @@ class Sandbox:
     async def _server(self, template: int) -> ForkServer:
         """The living fork server of a template, started if there is none."""
         old = server = self._servers.get(template)
-        if server is None or not server.alive:
-            server = ForkServer(self._python, self._templates[template])
+        if server is None or not server.alive or server.tier != self._tier:
+            server = ForkServer(
+                self._python, self._templates[template], tier=self._tier
+            )
             self._servers[template] = server
             if old is not None:
                 self._restarts += 1

@@ -5,6 +5,7 @@ Runs inside zygotes, so it imports the standard library only. See proc(5).
 
 import contextlib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 NICE_AFTER = 0.2  # CPU seconds after which a call yields to shorter ones.
@@ -22,26 +23,52 @@ class Use:
     rss_bytes: int = 0
 
 
-def usage(roots: dict[int, int]) -> dict[int, Use]:
-    """Use per call of every process that descends from one of its root pids."""
-    parents, stats = {}, {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError):  # It ended meanwhile.
-                fields = _read(f"/proc/{name}/stat").rpartition(")")[2].split()
-                parents[int(name)] = int(fields[1])
-                stats[int(name)] = fields
-    uses = {call: Use() for call in roots.values()}
+def usage(roots: dict[int, int], *, without: Iterable[int] = ()) -> dict[int, Use]:
+    """Use per call of every process that descends from one of its root pids.
+
+    Args:
+        roots: pid -> call.
+        without: pids that use nothing of their own, such as waiting inits.
+    """
+    stats = _stats()
+    parents = {pid: int(fields[1]) for pid, fields in stats.items()}
+    uses: dict[int, Use] = {}
     for pid, fields in stats.items():
         root = pid
         while root not in roots and root in parents:
             root = parents[root]
-        if root in roots:
-            use = uses[roots[root]]
+        if root in roots and pid not in without:
+            use = uses.setdefault(roots[root], Use())
             use.pids.append(pid)
             use.cpu_seconds += sum(int(x) for x in fields[11:15]) / _CLOCK
             use.rss_bytes += int(fields[21]) * _PAGE
     return uses
+
+
+def children(parent: int) -> list[int]:
+    """Pids of the direct children of a process."""
+    return [pid for pid, fields in _stats().items() if int(fields[1]) == parent]
+
+
+def user_threads(uid: int) -> int:
+    """Threads that a user runs in all, as RLIMIT_NPROC counts them."""
+    total = 0
+    for pid, fields in _stats().items():
+        with contextlib.suppress(OSError):
+            if os.stat(f"/proc/{pid}").st_uid == uid:
+                total += int(fields[17])
+    return total
+
+
+def _stats() -> dict[int, list[str]]:
+    """Fields of /proc/PID/stat from the third on, of all that can be seen."""
+    stats = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):  # It ended meanwhile.
+                text = _read(f"/proc/{name}/stat")
+                stats[int(name)] = text.rpartition(")")[2].split()
+    return stats
 
 
 def proportional_bytes(pids: list[int]) -> int:
