@@ -206,6 +206,8 @@ def test_a_template_that_strips_thinking_before_the_last_question_passes():
 STRIPS = replaced("m.content }}", "m.content.split('</think>\\n\\n')[-1] }}")
 DROPS_CALLS = replaced("c.function | tojson", "''")
 DROPS_RESULTS = replaced("in messages", "in messages if m.role != 'tool'")
+FORGETS = replaced("m.content }}", "(m.content if loop.revindex0 < 2 else '') }}")
+FORGETS = FORGETS.replace("loop.rev", "m.role != 'tool' or loop.rev")
 DROPS_TEXT = replaced("m.content }}", "m.content[:1] }}")
 NO_PROMPT = replaced("{%- if add_generation_prompt", "{%- if false")
 NO_END = replaced("{{- '<|im_end|>\\n' }}", "{{- '\\n' }}")
@@ -218,6 +220,7 @@ NO_END = replaced("{{- '<|im_end|>\\n' }}", "{{- '\\n' }}")
         (DROPS_CALLS, "drops or repeats an assistant's tool_calls"),
         (DROPS_RESULTS, "drops or repeats tool results"),
         (STRIPS, "rewrites earlier turns"),
+        (FORGETS, "rewrites earlier turns"),
         (DROPS_TEXT, "drops the user's message"),
         (NO_PROMPT, "ignores add_generation_prompt"),
         (NO_END, "no end-of-turn token"),

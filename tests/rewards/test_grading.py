@@ -77,10 +77,22 @@ def test_a_killed_worker_is_a_counted_crash_and_is_replaced():
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         with pytest.raises(GradingCrash):
-            grade(grader, "a+b", "b+a")
+            grade(grader, "a+c", "c+a")
         assert grader.counts["crash"] == 1
-        assert grade(grader, "a+b", "b+a")
+        assert grade(grader, "a+c", "c+a")
         assert issubclass(GradingCrash, VerifierError)
+    finally:
+        grader.close()
+
+
+def test_an_answer_given_before_costs_no_process_but_counts():
+    grader = Grader(workers=1)
+    try:
+        assert grade(grader, "a+b", "b+a")
+        (process,) = grader._processes
+        os.killpg(process.pid, signal.SIGSTOP)
+        assert grade(grader, "a+b", "b+a")
+        assert grader.counts["compared"] == 2
     finally:
         grader.close()
 
