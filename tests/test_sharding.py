@@ -1,3 +1,6 @@
+import functools
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,6 +59,19 @@ def expected(params):
     return jax.jit(jax.value_and_grad(loss))(params, *ROWS)
 
 
+@functools.cache
+def compiled_gradient(**axes):
+    mesh = make_mesh(axes, jax.devices()[: math.prod(axes.values())])
+    shardings = infer_shardings(SHAPES, RULES, mesh)
+    with jax.set_mesh(mesh):
+        step = jax.jit(
+            jax.value_and_grad(loss),
+            in_shardings=(shardings, *(row_sharding(mesh),) * 3),
+            out_shardings=(None, shardings),
+        )
+        return mesh, shardings, step.lower(SHAPES, *ROWS).compile()
+
+
 @pytest.mark.parametrize(
     "axes",
     [
@@ -67,13 +83,8 @@ def expected(params):
     ],
 )
 def test_loss_and_gradient_are_the_same_on_every_mesh(params, expected, axes):
-    devices = jax.devices()[: int(np.prod(list(axes.values())))]
-    mesh = make_mesh(axes, devices)
-    shardings = infer_shardings(SHAPES, RULES, mesh)
-    with jax.set_mesh(mesh):
-        value, gradient = jax.jit(
-            jax.value_and_grad(loss), out_shardings=(None, shardings)
-        )(jax.device_put(params, shardings), *put_batch(ROWS, mesh))
+    mesh, shardings, step = compiled_gradient(**axes)
+    value, gradient = step(jax.device_put(params, shardings), *put_batch(ROWS, mesh))
     np.testing.assert_allclose(value, expected[0], rtol=1e-5)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6),
@@ -82,15 +93,10 @@ def test_loss_and_gradient_are_the_same_on_every_mesh(params, expected, axes):
     )
 
 
-def test_activations_stay_with_their_rows(params):
-    mesh = make_mesh({"fsdp": 8})
-    shardings = infer_shardings(SHAPES, RULES, mesh)
-    rows = (row_sharding(mesh),) * 3
-    with jax.set_mesh(mesh):
-        step = jax.jit(jax.grad(loss), in_shardings=(shardings, *rows))
-        text = step.lower(SHAPES, *ROWS).compile().as_text()
+def test_activations_stay_with_their_rows():
+    _, _, step = compiled_gradient(fsdp=8)
     # Weights are gathered; nothing is exchanged between rows.
-    assert "all-gather" in text and "all-to-all" not in text
+    assert "all-gather" in step.as_text() and "all-to-all" not in step.as_text()
 
 
 def test_a_parameter_is_cut_as_its_rule_says(params):
