@@ -154,7 +154,7 @@ def pack_rows(
     if lengths and max(lengths) > length:
         raise ValueError(
             f"a trajectory has {max(lengths)} tokens, a row holds {length}: raise "
-            "update.row_length or lower the prompt and response limits"
+            "batch.row_length or lower the prompt and response limits"
         )
     row, segment, offset, num_rows = _place(lengths, length)
     rows = -(-max(num_rows, 1) // rows_multiple) * rows_multiple

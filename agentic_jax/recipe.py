@@ -71,7 +71,7 @@ RL_SCHEMA = {
     "kl": SLOT,
     "kl_coef": float,
     "entropy_coef": float,
-    "update": {
+    "batch": {
         "updates_per_step": int,
         "row_length": int,
         "rows_per_microbatch": int,
@@ -84,7 +84,7 @@ SFT_SCHEMA = {
     "trajectories": str,
     "trajectories_per_step": int,
     "stop_at_score": float,
-    "update": {"row_length": int, "rows_per_microbatch": int, "logprob_chunk": int},
+    "batch": {"row_length": int, "rows_per_microbatch": int, "logprob_chunk": int},
 }
 _NEEDS_A_GROUP = ("group_normalized", "leave_one_out", "centered", "opo")
 
@@ -154,7 +154,7 @@ def build_sft(config: Mapping[str, Any]) -> Recipe:
 def batch_table(config: Mapping[str, Any]) -> str:
     """The batch arithmetic of an RL step, as lines of text."""
     prompts, group = config["prompts_per_step"], config["group_size"]
-    updates, rows = config["update"]["updates_per_step"], config["update"]
+    updates, rows = config["batch"]["updates_per_step"], config["batch"]
     lines = [
         ("prompts per step", prompts, ""),
         ("samples per prompt", group, "group_size"),
@@ -233,13 +233,13 @@ def _check_rollout(config: Mapping[str, Any]) -> None:
         ("eval.samples", 1),
         ("checkpoint.every", 1),
         ("checkpoint.keep", 1),
-        ("update.rows_per_microbatch", 1),
-        ("update.logprob_chunk", 1),
+        ("batch.rows_per_microbatch", 1),
+        ("batch.logprob_chunk", 1),
     ):
         _at_least(config, path, least)
-    if config["update"]["row_length"] < _longest(config):
+    if config["batch"]["row_length"] < _longest(config):
         raise ValueError(
-            f"update.row_length is {config['update']['row_length']}, but a trajectory "
+            f"batch.row_length is {config['batch']['row_length']}, but a trajectory "
             f"may have {_longest(config)} tokens (rollout.max_prompt_tokens + "
             "max_response_tokens): raise the one or lower the others"
         )
@@ -252,7 +252,7 @@ def _check_rollout(config: Mapping[str, Any]) -> None:
 
 
 def _check_rl(config: Mapping[str, Any]) -> None:
-    for path in ("prompts_per_step", "group_size", "update.updates_per_step"):
+    for path in ("prompts_per_step", "group_size", "batch.updates_per_step"):
         _at_least(config, path, 1)
     rollout = config["rollout"]
     if config["group_size"] < 2 and config["credit"]["name"] in _NEEDS_A_GROUP:
@@ -271,7 +271,7 @@ def _check_rl(config: Mapping[str, Any]) -> None:
             f"rollout.temperature is {rollout['temperature']}; training samples, so it "
             "must be above 0"
         )
-    prompts, updates = config["prompts_per_step"], config["update"]["updates_per_step"]
+    prompts, updates = config["prompts_per_step"], config["batch"]["updates_per_step"]
     if prompts % updates:
         raise ValueError(
             f"prompts_per_step {prompts} does not divide into updates_per_step "

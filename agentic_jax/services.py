@@ -14,7 +14,7 @@ from agentic_jax.chat.template import Chat
 from agentic_jax.config import bind
 from agentic_jax.recipe import Recipe
 from agentic_jax.rewards import verifiers
-from agentic_jax.rewards.grading import Grader
+from agentic_jax.rewards.grading import Grader, VerifierError
 from agentic_jax.rollout.collect import Play
 from agentic_jax.rollout.engine import Engine, SamplingParams
 from agentic_jax.rollout.episode import Limits, run_episode
@@ -48,6 +48,10 @@ class Services:
     rollout: Mapping[str, Any]
     system: str
 
+    def timing(self) -> dict[str, float]:
+        """The engine's counters, as time/ metrics: a rerun need not repeat them."""
+        return {f"time/engine_{k}": float(v) for k, v in self.engine.stats().items()}
+
 
 @contextlib.asynccontextmanager
 async def open_services(
@@ -63,7 +67,8 @@ async def open_services(
     config = recipe.config
     async with contextlib.AsyncExitStack() as stack:
         sandbox = await stack.enter_async_context(Sandbox(**config["sandbox"]))
-        grader = await stack.enter_async_context(Grader())
+        grader = Grader()
+        stack.callback(grader.close)
         tools = {
             tool.name: tool
             for tool in (bind(s, TOOLS)(sandbox) for s in config["tools"].values())
@@ -165,7 +170,7 @@ def _make_verify(verifier: Callable, resources: verifiers.Services) -> Callable:
             return trajectory
         try:
             score = await verifier(trajectory, resources)
-        except verifiers.VerifierError as error:
+        except VerifierError as error:
             logging.warning("task %s not scored: %s", trajectory.task.id, error)
             return dataclasses.replace(trajectory, stop="fault", fault=str(error))
         return dataclasses.replace(trajectory, score=score)

@@ -42,8 +42,8 @@ def get_config(size: str = "small") -> ConfigDict:
         "reading": "code",
         "bonus": 0.1,
         "max_bonus_calls": 4,
-        "max_tokens": 120,
-        "buffer_tokens": 40,
+        "max_tokens": 104,
+        "buffer_tokens": 32,
         "count": "response",
     }
     config.select = {"name": "all"}
@@ -55,7 +55,7 @@ def get_config(size: str = "small") -> ConfigDict:
     config.kl = {"name": "none"}
     config.kl_coef = 0.0
     config.entropy_coef = 0.0
-    config.update.updates_per_step = 4
+    config.batch.updates_per_step = 4
     config.optimizer.schedule = {
         "name": "constant",
         "learning_rate": 3e-4,
@@ -67,6 +67,6 @@ def get_config(size: str = "small") -> ConfigDict:
         config.num_steps = 2
         config.prompts_per_step = 2
         config.group_size = 4
-        config.update.updates_per_step = 2
+        config.batch.updates_per_step = 2
         config.log.groups_per_step = 2
     return config

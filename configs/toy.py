@@ -29,8 +29,8 @@ def host_sections() -> ConfigDict:
             "verifier": {"name": "math"},
             "rollout": {
                 "max_turns": 4,
-                "max_prompt_tokens": 72,
-                "max_response_tokens": 120,
+                "max_prompt_tokens": 40,
+                "max_response_tokens": 104,
                 "temperature": 1.0,
                 "top_p": 1.0,
                 "top_k": 0,
@@ -39,7 +39,7 @@ def host_sections() -> ConfigDict:
             "engine": {
                 "name": "jax",
                 "rows": 128,
-                "length": 192,
+                "length": 144,
                 "deterministic": True,
             },
             "eval": {
@@ -65,10 +65,10 @@ def host_sections() -> ConfigDict:
             },
             "mesh": {"data": 1, "fsdp": 1, "tensor": 1, "sequence": 1, "expert": 1},
             "checkpoint": {"every": 10, "keep": 2},
-            "update": {
-                "row_length": 192,
-                "rows_per_microbatch": 16,
-                "logprob_chunk": 64,
+            "batch": {
+                "row_length": 144,
+                "rows_per_microbatch": 8,
+                "logprob_chunk": 72,
             },
         }
     )
@@ -80,7 +80,7 @@ def toy_model(*, seed: int) -> dict:
         "name": "toy",
         "width": 128,
         "num_layers": 4,
-        "vocab_size": 384,
+        "vocab_size": 512,
         "seed": seed,
     }
 
@@ -92,6 +92,6 @@ def shrink(config: ConfigDict) -> None:
     config.eval.samples = 2
     config.rollout.max_response_tokens = 48
     config.rollout.concurrency = config.engine.rows = 8
-    config.engine.length = config.update.row_length = 120
-    config.update.rows_per_microbatch = 4
+    config.engine.length = config.batch.row_length = 96
+    config.batch.rows_per_microbatch = 4
     config.checkpoint.every = 1

@@ -1,6 +1,8 @@
 """What the entry points share: a config flag, a workdir flag, logging and errors."""
 
+import logging as standard_logging
 import os
+import pathlib
 import sys
 from collections.abc import Callable
 
@@ -25,8 +27,7 @@ def run(main: Callable[[list[str]], None]) -> None:
     def wrapped(argv: list[str]) -> None:
         if len(argv) > 1:
             raise app.UsageError(f"unexpected arguments: {argv[1:]}")
-        logging.set_verbosity(logging.INFO)
-        jax.config.update("jax_transfer_guard", "disallow")
+        prepare()
         try:
             main(argv)
         except USER_ERRORS as error:
@@ -37,3 +38,17 @@ def run(main: Callable[[list[str]], None]) -> None:
 
     jax.config.config_with_absl()
     app.run(wrapped)
+
+
+def prepare() -> None:
+    """INFO logging of ours, warnings of others, and a compilation cache on disk."""
+    logging.set_verbosity(logging.INFO)
+    logging.get_absl_handler().addFilter(_is_ours_or_a_warning)
+    cache = pathlib.Path.home() / ".cache" / "agentic_jax" / "jax"
+    if not jax.config.jax_compilation_cache_dir:
+        jax.config.update("jax_compilation_cache_dir", str(cache))
+
+
+def _is_ours_or_a_warning(record: standard_logging.LogRecord) -> bool:
+    ours = "orbax" not in record.pathname and "jax/_src" not in record.pathname
+    return ours or record.levelno >= standard_logging.WARNING

@@ -1,10 +1,7 @@
 """Repeated samples of held-out problems, as estimates with intervals."""
 
-import dataclasses
-import json
-import os
-import pathlib
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +15,12 @@ from agentic_jax.evaluation.estimators import (
 )
 from agentic_jax.monitor import stats
 from agentic_jax.monitor.progress import progress
-from agentic_jax.rewards.answers import final_answer
+from agentic_jax.recipe import Recipe
+from agentic_jax.rewards.answers import extract_boxed, extract_tag
+from agentic_jax.rewards.verifiers import policy_text
 from agentic_jax.rollout.collect import collect
-from agentic_jax.services import Services, make_player
+from agentic_jax.services import Services, make_player, open_services
+from agentic_jax.sources import Model
 from agentic_jax.trajectory import Task, Trajectory
 
 
@@ -96,3 +96,84 @@ async def evaluate(
             on_done=lambda trajectory: advance(1),
         )
     return report(groups, decode=services.chat.decode, seed=config["seed"])
+
+
+def report(
+    groups: Sequence[Sequence[Trajectory]],
+    *,
+    decode: Callable[[np.ndarray], str],
+    seed: int,
+) -> Report:
+    """Estimates from finished groups; a fault counts as wrong and is in the details.
+
+    Args:
+        groups: [P][k] scored trajectories.
+        decode: token ids to text, for the votes of maj@k.
+        seed: of the bootstrap.
+    """
+    k = len(groups[0])
+    scores = np.array([[t.score or 0.0 for t in group] for group in groups])
+    votes = [[_answer(policy_text(t, decode)) for t in group] for group in groups]
+    per_problem = {
+        f"avg@{k}": avg_at_k(scores),
+        f"pass@{k}": pass_at_k(scores, k=k),
+        f"maj@{k}": maj_at_k(votes, scores),
+    }
+    estimates = {
+        name: (float(x.mean()), *bootstrap_ci(x, rng=np.random.default_rng(seed)))
+        for name, x in per_problem.items()
+    }
+    trajectories = [t for group in groups for t in group]
+    details = {**stats.rollout_stats(trajectories), **stats.tool_stats(trajectories)}
+    details["policy/sampled_nll_mean"] = stats.sampled_nll(trajectories)
+    return Report(len(groups), k, estimates, details, groups)
+
+
+def _answer(text: str) -> str:
+    """The vote of one sample; "" where there is no answer."""
+    boxed = extract_boxed(text)
+    answer = boxed if boxed is not None else extract_tag(text, "answer")
+    return "".join((answer or "").split())
+
+
+def evaluate_model(
+    recipe: Recipe, model: Model, params: Any, *, with_tools: bool = True
+) -> Report:
+    """Opens services for `params`, evaluates the recipe's eval_tasks, closes them."""
+
+    async def run() -> Report:
+        tasks = recipe.eval_tasks()[: recipe.config["eval"]["problems"]]
+        async with open_services(recipe, model, params=params) as services:
+            return await evaluate(
+                services, tasks, config=recipe.config, step=0, with_tools=with_tools
+            )
+
+    return asyncio.run(run())
+
+
+def summary(report: Report) -> dict[str, Any]:
+    """A JSON-able dict: estimates with intervals, then every detail.
+
+    `ci95` is the interval of avg@k; each other estimate has its own beside it.
+    """
+    flat: dict[str, Any] = {"problems": report.problems, "samples": report.samples}
+    for name, (value, low, high) in report.estimates.items():
+        flat[name] = value
+        flat["ci95" if name.startswith("avg@") else f"{name}_ci95"] = [low, high]
+    flat["tool_success"] = report.details["tool/success_fraction"]
+    return flat | {k: float(v) for k, v in report.details.items()}
+
+
+def table(reports: Mapping[str, Report]) -> str:
+    """Lines of text: one row a report, estimates with intervals and tool use."""
+    lines = []
+    for label, r in reports.items():
+        cells = [
+            f"{name} {value:.3f} [{low:.3f}, {high:.3f}]"
+            for name, (value, low, high) in r.estimates.items()
+        ]
+        cells.append(f"calls {r.details['tool/calls_mean']:.2f}")
+        cells.append(f"call success {r.details['tool/success_fraction']:.3f}")
+        cells.append(f"tokens a turn {r.details['rollout/tokens_per_turn_mean']:.1f}")
+        lines.append(f"  {label:<16} " + "  ".join(cells))
+    return "\n".join(lines)

@@ -77,3 +77,13 @@ def score_stats(scores: Scores, batch: Batch) -> dict[str, float]:
         "policy/mismatch_mean": mean(gap),
         "policy/mismatch_max": float(gap.max(initial=0.0)),
     }
+
+
+def sampled_nll(trajectories: Sequence[Trajectory]) -> float:
+    """Mean negative log-probability of the sampled tokens, nats.
+
+    Over many samples at temperature 1 its expectation is the policy's mean token
+    entropy, so it needs no second pass.
+    """
+    logprobs = [turn.logprobs for t in trajectories for turn in t.turns]
+    return -mean(np.concatenate(logprobs)) if logprobs else 0.0

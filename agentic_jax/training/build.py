@@ -29,11 +29,11 @@ def build_device(
     """
     config = recipe.config
     mesh = sharding.make_mesh(config["mesh"])
-    rows = config["update"]["rows_per_microbatch"]
+    rows = config["batch"]["rows_per_microbatch"]
     devices = mesh.shape["data"] * mesh.shape["fsdp"]
     if rows % devices:
         raise ValueError(
-            f"update.rows_per_microbatch is {rows}; it must divide over the mesh's "
+            f"batch.rows_per_microbatch is {rows}; it must divide over the mesh's "
             f"data x fsdp = {mesh.shape['data']} x {mesh.shape['fsdp']} devices"
         )
     rules = sharding.RULES
@@ -69,5 +69,5 @@ def _init_fn(recipe: Recipe) -> Callable:
 
 def _forward(model: ModelConfig, config, temperature: float) -> Callable:
     return steps.make_forward(
-        model, temperature=temperature, chunk=config["update"]["logprob_chunk"]
+        model, temperature=temperature, chunk=config["batch"]["logprob_chunk"]
     )

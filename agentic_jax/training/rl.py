@@ -168,8 +168,8 @@ def _learn(
         return state, {"policy/updates": 0.0, "policy/skipped_updates": 1.0}, []
     packed = pack_step(
         kept,
-        num_updates=config["update"]["updates_per_step"],
-        length=config["update"]["row_length"],
+        num_updates=config["batch"]["updates_per_step"],
+        length=config["batch"]["row_length"],
         rows_multiple=device.rows,
         rng=np.random.default_rng([config["seed"], step, 2]),
     )

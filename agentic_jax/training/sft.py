@@ -136,12 +136,12 @@ def _drawn(
 def _packed(
     trajectories: Sequence[Trajectory], config: Mapping[str, Any]
 ) -> tuple[Batch, Targets]:
-    update_config = config["update"]
+    batch_config = config["batch"]
     batch, _, _ = pack_rows(
         trajectories,
         prompt_ids=range(1, len(trajectories) + 1),
-        length=update_config["row_length"],
-        rows_multiple=update_config["rows_per_microbatch"],
+        length=batch_config["row_length"],
+        rows_multiple=batch_config["rows_per_microbatch"],
     )
     zeros = np.zeros(batch.tokens.shape, np.float32)
     ids = (batch.mask, batch.segment_ids, batch.prompt_ids)

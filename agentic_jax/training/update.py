@@ -57,9 +57,12 @@ def score_step(
     ref_logprobs = None if ref_params is None else np.zeros(shape, np.float32)
     for part in _micro_batches(batch.mask, device.rows):
         rows = device.put(_take(batch, part))
-        logprobs[part], entropy[part] = jax.device_get(device.score(params, rows))
+        with jax.transfer_guard("disallow"):  # Finds accidental copies.
+            scores = device.score(params, rows)
+            ref_scores = ref_params and device.score(ref_params, rows)
+        logprobs[part], entropy[part] = jax.device_get(scores)
         if ref_params is not None:
-            ref_logprobs[part] = jax.device_get(device.score(ref_params, rows)[0])
+            ref_logprobs[part] = jax.device_get(ref_scores[0])
     return Scores(logprobs, entropy, ref_logprobs)
 
 
@@ -71,7 +74,8 @@ def make_targets_fn(
     Args:
         credit: (Outcome, Scores, Batch) -> advantages [B, T].
         aggregation: (mask, segment_ids, prompt_ids) -> weights over one update's rows.
-        correction: (old_logprobs, behavior_logprobs, mask, segment_ids) -> weights.
+        correction: (old_logprobs, behavior_logprobs, mask, segment_ids, advantages) ->
+            factors of the weights.
     """
 
     def targets(
@@ -82,14 +86,19 @@ def make_targets_fn(
 
         ids = (batch.mask, batch.segment_ids, batch.prompt_ids)
         weights = jax.vmap(aggregation)(*map(per_update, ids))
+        advantages = credit(outcome, scores, batch)
         correct = correction(
-            scores.logprobs, batch.behavior_logprobs, batch.mask, batch.segment_ids
+            scores.logprobs,
+            batch.behavior_logprobs,
+            batch.mask,
+            batch.segment_ids,
+            advantages,
         )
         return Targets(
             mask=batch.mask,
             segment_ids=batch.segment_ids,
             old_logprobs=scores.logprobs,
-            advantages=credit(outcome, scores, batch),
+            advantages=advantages,
             weights=weights.reshape(batch.mask.shape) * correct,
             ref_logprobs=scores.ref_logprobs,
         )
@@ -142,12 +151,9 @@ def update(
         return state, None
     grads, totals = device.zeros(state.params), None
     for part in parts:
-        grads, metrics = device.grad(
-            state.params,
-            grads,
-            device.put(_take(batch, part)),
-            device.put(_take(targets, part)),
-        )
+        rows = device.put((_take(batch, part), _take(targets, part)))
+        with jax.transfer_guard("disallow"):
+            grads, metrics = device.grad(state.params, grads, *rows)
         totals = metrics if totals is None else jax.tree.map(jnp.add, totals, metrics)
     totals = jax.device_get(mean_metrics(totals))
     totals = {name: float(x) for name, x in totals.items()}
