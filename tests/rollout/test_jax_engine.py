@@ -1,0 +1,512 @@
+import asyncio
+import dataclasses
+import functools
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from agentic_jax.losses.logprobs import token_logprobs
+from agentic_jax.models.config import ModelConfig
+from agentic_jax.models.transformer import Transformer, head
+from agentic_jax.rollout.engine import EngineError, SamplingParams
+from agentic_jax.rollout.jax_engine import JaxEngine
+
+CONFIG = ModelConfig(
+    family="qwen3",
+    vocab_size=64,
+    width=32,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=8,
+    mlp_width=48,
+    qk_norm=True,
+    tie_embeddings=True,
+)
+SIZES = {"rows": 4, "length": 64, "chunk": 4, "prefill_chunk": 8, "prefill_rows": 2}
+RESULT = [1, 2, 3, 4, 5]  # What a tool would answer.
+
+
+def make_params(seed):
+    ids = jnp.zeros((1, 2), jnp.int32)
+    init = jax.jit(Transformer(CONFIG).init)
+    params = init(jax.random.key(seed), ids, ids, ids)["params"]
+    # Wider embeddings make sharper distributions than a fresh model's.
+    return jax.tree.map(lambda x: 4 * x, params)
+
+
+@pytest.fixture(scope="module")
+def params():
+    return make_params(0)
+
+
+def decode(token_ids):
+    return "".join(chr(48 + t) for t in token_ids)
+
+
+def make_engine(params, **options):
+    return JaxEngine(
+        params, CONFIG, **{"deterministic": True, "decode": decode, **SIZES, **options}
+    )
+
+
+ENGINES = {}  # By options: compiling takes longer than playing.
+SESSIONS = ("next", *"abcdefsx", *map(str, range(9)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def close_engines():
+    yield
+    for engine in ENGINES.values():
+        asyncio.run(engine.close())
+    ENGINES.clear()
+
+
+def run(params, play, **options):
+    """What the coroutine play(engine) returns, on an engine that remembers nothing."""
+    key = repr(sorted(options.items()))
+    if key not in ENGINES:
+        ENGINES[key] = make_engine(params, **options)
+
+    async def main():
+        for session in SESSIONS:
+            await ENGINES[key].release(session)
+        await ENGINES[key].update_weights(params, 0)
+        return await play(ENGINES[key])
+
+    return asyncio.run(main())
+
+
+def prompt(seed, size=11):
+    return np.random.default_rng(seed).integers(0, 64, size).astype(np.int32)
+
+
+# Name -> prompt and seed; a and b are of one group, c shares 9 tokens with them.
+CASES = {
+    "a": (prompt(0), 1),
+    "b": (prompt(0), 2),
+    "c": (np.concatenate([prompt(0)[:9], prompt(1)]), 1),
+    "d": (prompt(3, size=1), 4),
+    "e": (prompt(4, size=30), 5),
+    "f": (prompt(5, size=17), 6),
+}
+
+
+async def two_turns(engine, name):
+    """The two completions of a session that reads a tool result in between."""
+    context, seed = CASES[name]
+    params = SamplingParams(max_tokens=9, seed=seed, stop_token_ids=(7,))
+    first = await engine.generate(context, params, session=name)
+    context = np.concatenate([context, first.token_ids, RESULT])
+    params = dataclasses.replace(params, seed=seed + 100, stop_strings=("A", "BC"))
+    second = await engine.generate(context, params, session=name)
+    await engine.release(name)
+    return first, second
+
+
+async def one_by_one(engine, names):
+    return {name: await two_turns(engine, name) for name in names}
+
+
+async def together(engine, names):
+    done = await asyncio.gather(*(two_turns(engine, name) for name in names))
+    return dict(zip(names, done, strict=True))
+
+
+@pytest.fixture(scope="module")
+def alone(params):
+    """Each case played on its own, nothing shared."""
+    out = {}
+    for name in CASES:
+        out |= run(params, functools.partial(one_by_one, names=[name]))
+    return out
+
+
+def assert_same_bits(played, expected):
+    for name, completions in played.items():
+        for done, wanted in zip(completions, expected[name], strict=True):
+            np.testing.assert_array_equal(done.token_ids, wanted.token_ids)
+            np.testing.assert_array_equal(done.logprobs, wanted.logprobs)
+            assert done.stop == wanted.stop
+
+
+@pytest.mark.parametrize("order", ["abcdef", "fedcba", "cafebd", "dddd"])
+@pytest.mark.parametrize("play", [one_by_one, together])
+def test_deterministic_bits_do_not_depend_on_company_order_or_row(
+    params, alone, play, order
+):
+    names = list(dict.fromkeys(order))
+    assert_same_bits(run(params, lambda engine: play(engine, names)), alone)
+
+
+def test_deterministic_bits_do_not_depend_on_when_the_host_looks(params, alone):
+    played = run(params, lambda engine: together(engine, list(CASES)), chunk=3)
+    assert_same_bits(played, alone)
+
+
+def test_fast_mode_samples_the_same_tokens_up_to_rounding(params, alone):
+    played = run(
+        params, lambda engine: together(engine, list(CASES)), deterministic=False
+    )
+    same = 0
+    for name, completions in played.items():
+        for done, wanted in zip(completions, alone[name], strict=True):
+            if np.array_equal(done.token_ids, wanted.token_ids):
+                np.testing.assert_allclose(done.logprobs, wanted.logprobs, atol=1e-5)
+                same += 1
+    assert same >= 11  # Of 12: a draw may lie within rounding of a boundary.
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_log_probabilities_are_those_of_the_training_forward(
+    params, deterministic, temperature
+):
+    async def play(engine):
+        options = SamplingParams(max_tokens=20, seed=3, temperature=temperature)
+        context = prompt(8, size=13)
+        done = await engine.generate(context, options, session="s")
+        context = np.concatenate([context, done.token_ids, RESULT])
+        more = await engine.generate(context, options, session="s")
+        return np.concatenate([context, more.token_ids]), done, more
+
+    tokens, done, more = run(params, play, deterministic=deterministic)
+    ones, positions = np.ones((1, len(tokens)), np.int32), np.arange(len(tokens))
+    hidden = jax.jit(lambda p, *a: Transformer(CONFIG).apply({"params": p}, *a))(
+        params, tokens[None], positions[None].astype(np.int32), ones
+    )
+    logits = jax.jit(lambda p, h: h @ head(p, CONFIG))(params, hidden)
+    expected = token_logprobs(logits, tokens[None], temperature=temperature)[0]
+    np.testing.assert_allclose(done.logprobs, expected[13:33], atol=1e-4)
+    np.testing.assert_allclose(more.logprobs, expected[38:], atol=1e-4)
+    assert done.logprobs.min() < -0.5  # Not a model that is sure of everything.
+
+
+def test_a_group_prefills_its_prompt_once_and_turns_reuse_the_cache(params):
+    async def play(engine):
+        before = engine.stats()
+        context = prompt(2, size=33)
+        options = SamplingParams(max_tokens=8)
+
+        async def one(seed):
+            options_of_one = dataclasses.replace(options, seed=seed)
+            session = str(seed)
+            done = await engine.generate(context, options_of_one, session=session)
+            longer = np.concatenate([context, done.token_ids, RESULT])
+            await engine.generate(longer, options_of_one, session=session)
+            await engine.release(session)
+
+        await asyncio.gather(*(one(seed) for seed in range(4)))
+        return {name: n - before[name] for name, n in engine.stats().items()}
+
+    stats = run(params, play)
+    # The prompt's first 32 tokens once; then each of 4 sessions prefills its last
+    # sampled token and 4 of the 5 of the result: decoding consumes the fifth.
+    assert stats["prefilled_tokens"] == 32 + 4 * 5
+    assert stats["reused_tokens"] == 3 * 32 + 4 * (33 + 8 + 4 - 5)
+    assert stats["sampled_tokens"] == 4 * 16
+    assert stats["finished_requests"] == 8
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_nothing_compiles_after_the_warm_up(params, deterministic):
+    async def play(engine):
+        await engine.warm_up()
+        before = engine.stats()["compilations"]
+        await together(engine, list(CASES))
+        await engine.update_weights(jax.tree.map(lambda x: x + 0, params), 1)
+        await together(engine, list(CASES))
+        return before, engine.stats()["compilations"]
+
+    before, after = run(params, play, deterministic=deterministic)
+    assert before == after > 0
+
+
+def test_a_stop_id_stays_in_the_ids(params):
+    async def play(engine):
+        free = await engine.generate(prompt(6), SamplingParams(20), session="a")
+        stop_id = int(free.token_ids[5])
+        options = SamplingParams(20, stop_token_ids=(63, stop_id))
+        return free, await engine.generate(prompt(6), options, session="b"), stop_id
+
+    free, done, stop_id = run(params, play)
+    end = free.token_ids.tolist().index(stop_id) + 1
+    np.testing.assert_array_equal(done.token_ids, free.token_ids[:end])
+    assert done.stop == "stop" and free.stop == "length"
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_stop_string_rolls_the_cache_back(params, deterministic):
+    async def play(engine):
+        free = await engine.generate(prompt(6), SamplingParams(20), session="a")
+        text = decode(free.token_ids)
+        string = text[8:11]  # In the middle of a chunk of 4.
+        options = SamplingParams(20, stop_strings=("@@", string))
+        done = await engine.generate(prompt(6), options, session="b")
+        context = np.concatenate([prompt(6), done.token_ids])
+        after = await engine.generate(context, SamplingParams(6), session="b")
+        return free, done, text.index(string) + 3, after
+
+    free, done, end, after = run(params, play, deterministic=deterministic)
+    np.testing.assert_array_equal(done.token_ids, free.token_ids[:end])
+    assert done.stop == "stop"
+    # With the same seed and position, sampling goes on where the string cut it off.
+    np.testing.assert_array_equal(after.token_ids, free.token_ids[end : end + 6])
+
+
+def test_options_of_one_request_do_not_touch_another(params):
+    async def play(engine):
+        greedy = SamplingParams(10, temperature=0.0)
+        options = (
+            SamplingParams(10, seed=1),
+            greedy,
+            SamplingParams(10, seed=1, temperature=0.5, top_p=0.9),
+            SamplingParams(10, seed=9, top_k=1),
+        )
+        return await asyncio.gather(
+            *(
+                engine.generate(prompt(1), o, session=str(i))
+                for i, o in enumerate(options)
+            )
+        )
+
+    plain, greedy, _, top_one = run(params, play)
+    np.testing.assert_array_equal(greedy.token_ids, top_one.token_ids)
+    again = run(
+        params,
+        lambda e: e.generate(prompt(1), SamplingParams(10, seed=1), session="x"),
+    )
+    np.testing.assert_array_equal(plain.token_ids, again.token_ids)
+    np.testing.assert_array_equal(plain.logprobs, again.logprobs)
+
+
+class Gate:
+    """A decoder that stops the engine's thread after a chunk until it is let go."""
+
+    def __init__(self):
+        self.reached, self.open = threading.Event(), threading.Event()
+
+    def __call__(self, token_ids):
+        self.reached.set()
+        assert self.open.wait(timeout=60)
+        return ""
+
+
+def run_behind_gate(params, play):
+    """As run, with play(engine, gate) and an engine that ends afterwards."""
+
+    async def main():
+        gate = Gate()
+        engine = make_engine(params, decode=gate)
+        try:
+            return await play(engine, gate)
+        finally:
+            gate.open.set()
+            await engine.close()
+
+    return asyncio.run(main())
+
+
+LONG = SamplingParams(max_tokens=50, stop_strings=("never",))
+
+
+def test_cancelling_frees_the_row(params):
+    async def play(engine, gate):
+        tasks = [
+            asyncio.ensure_future(engine.generate([i], LONG, session=str(i)))
+            for i in range(4)
+        ]
+        await asyncio.to_thread(gate.reached.wait)  # Every row is taken.
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        gate.open.set()
+        done = await engine.generate([9], LONG, session="next")
+        return done, engine.stats()
+
+    done, stats = run_behind_gate(params, play)
+    assert len(done.token_ids) == 50
+    assert stats["sampled_tokens"] < 4 * 50  # The cancelled ones did not run on.
+
+
+def test_releasing_a_running_session_gives_what_it_has(params):
+    async def play(engine, gate):
+        running = asyncio.ensure_future(engine.generate([1], LONG, session="a"))
+        await asyncio.to_thread(gate.reached.wait)
+        await engine.release("a")
+        gate.open.set()
+        return await running
+
+    done = run_behind_gate(params, play)
+    assert done.stop == "abort"
+    assert len(done.token_ids) == len(done.logprobs) == SIZES["chunk"]
+
+
+def test_more_sessions_than_rows_wait_their_turn(params):
+    async def play(engine):
+        order = []
+
+        async def one(i):
+            await engine.generate([i], SamplingParams(4), session=str(i))
+            order.append(i)
+            await engine.release(str(i))
+
+        await asyncio.gather(*(one(i) for i in range(9)))
+        return order
+
+    order = run(params, play)
+    assert sorted(order[:4]) == [0, 1, 2, 3] and sorted(order[4:8]) == [4, 5, 6, 7]
+
+
+def test_the_event_loop_goes_on_while_the_engine_works(params):
+    async def play(engine, gate):
+        running = asyncio.ensure_future(engine.generate([1], LONG, session="a"))
+        while not gate.reached.is_set():
+            await asyncio.sleep(0)  # Would hang if the engine held the loop.
+        pending = not running.done()
+        gate.open.set()
+        return pending, await running
+
+    pending, done = run_behind_gate(params, play)
+    assert pending and len(done.token_ids) == 50
+
+
+def test_new_weights_wait_for_what_runs_and_forget_the_cache(params):
+    other = make_params(1)
+    options = dataclasses.replace(LONG, max_tokens=12, seed=3)
+
+    async def play(engine, gate):
+        running = asyncio.ensure_future(
+            engine.generate(prompt(1), options, session="a")
+        )
+        await asyncio.to_thread(gate.reached.wait)
+        update = asyncio.ensure_future(engine.update_weights(other, 5))
+        await asyncio.sleep(0)
+        later = asyncio.ensure_future(engine.generate(prompt(1), options, session="b"))
+        gate.open.set()
+        await update
+        again = await engine.generate(prompt(1), options, session="a")
+        return await running, await later, again
+
+    before, later, again = run_behind_gate(params, play)
+    old, new = (
+        run(p, lambda engine: engine.generate(prompt(1), options, session="a"))
+        for p in (params, other)
+    )
+    assert [c.weight_version for c in (before, later, again)] == [0, 5, 5]
+    assert not np.array_equal(old.token_ids, new.token_ids)
+    np.testing.assert_array_equal(before.logprobs, old.logprobs)
+    np.testing.assert_array_equal(later.logprobs, new.logprobs)
+    np.testing.assert_array_equal(again.logprobs, new.logprobs)
+
+
+def test_weights_of_another_shape_are_refused(params):
+    wider = {**params, "norm": {"scale": jnp.ones(33)}}
+    with pytest.raises(ValueError, match=r"\['norm'\]\['scale'\].*\(33,\).*\(32,\)"):
+        run(params, lambda engine: engine.update_weights(wider, 1))
+
+
+def test_weights_are_not_copied(params):
+    engine = make_engine(params)
+    ours = engine._programs._params["embed"]["embedding"]
+    theirs = params["embed"]["embedding"]
+    assert ours.unsafe_buffer_pointer() == theirs.unsafe_buffer_pointer()
+    asyncio.run(engine.close())
+
+
+def test_nan_logits_fail_the_requests_and_not_the_engine(params):
+    broken = jax.tree.map(lambda x: x * jnp.nan, params)
+
+    async def play(engine):
+        await engine.update_weights(broken, 1)
+        with pytest.raises(EngineError, match="weight version 1 are NaN"):
+            await engine.generate([1, 2, 3], SamplingParams(5), session="a")
+        await engine.update_weights(params, 2)
+        return await engine.generate([1, 2, 3], SamplingParams(5), session="a")
+
+    done = run(params, play)
+    assert np.isfinite(done.logprobs).all() and done.weight_version == 2
+
+
+@pytest.mark.parametrize(
+    "token_ids, options, message",
+    [
+        ([], {}, "prompt is empty"),
+        ([1] * 60, {}, r"60 tokens and max_tokens 5 need 65 .* length is 64"),
+        ([64], {}, "64 to 64 do not lie in the vocabulary of 64"),
+        ([1], {"max_tokens": 0}, "max_tokens is 0"),
+        ([1], {"temperature": -1.0}, "-1.0, 1.0 and 0"),
+        ([1], {"top_p": 0.0}, "1.0, 0.0 and 0"),
+        ([1], {"seed": -1}, "seed -1"),
+        ([1], {"stop_token_ids": tuple(range(9))}, "9 stop ids; at most 8"),
+        ([1], {"stop_strings": ("",)}, "stop string is empty"),
+    ],
+)
+def test_impossible_requests_are_value_errors(params, token_ids, options, message):
+    sampling = SamplingParams(**{"max_tokens": 5, **options})
+
+    async def play(engine):
+        with pytest.raises(ValueError, match=message):
+            await engine.generate(token_ids, sampling, session="a")
+
+    run(params, play)
+
+
+def test_stop_strings_need_a_decoder(params):
+    async def play(engine):
+        with pytest.raises(ValueError, match="decode="):
+            await engine.generate(
+                [1], SamplingParams(5, stop_strings=("x",)), session="a"
+            )
+
+    run(params, play, decode=None)
+
+
+def test_sizes_below_one_are_refused(params):
+    with pytest.raises(ValueError, match="rows, .* are 0, 64, 4, 8, 2"):
+        make_engine(params, rows=0)
+
+
+def test_a_failure_on_the_thread_reaches_every_caller(params):
+    def broken_decode(token_ids):
+        raise LookupError("no such token")
+
+    async def play(engine):
+        options = SamplingParams(5, stop_strings=("x",))
+        for _ in range(2):
+            with pytest.raises(EngineError, match="has ended: no such token"):
+                await engine.generate([1], options, session="a")
+
+    run(params, play, decode=broken_decode)
+
+
+def test_close_ends_the_thread_and_what_waits(params):
+    async def main():
+        threads = threading.active_count()
+        engine = make_engine(params)
+        running = asyncio.ensure_future(
+            engine.generate([1], SamplingParams(60), session="a")
+        )
+        await asyncio.sleep(0)
+        await engine.close()
+        with pytest.raises(EngineError, match="closed"):
+            await running
+        await engine.close()
+        await engine.release("a")
+        return threading.active_count() - threads
+
+    assert asyncio.run(main()) <= 1  # One that the loop keeps for itself.
+
+
+def test_host_and_device_exchange_only_explicit_copies(params):
+    with jax.transfer_guard("allow"):
+        previous = jax.config.jax_transfer_guard
+        jax.config.update("jax_transfer_guard", "disallow")  # On the thread too.
+        try:
+            played = run(params, lambda engine: together(engine, ["a", "b"]))
+        finally:
+            jax.config.update("jax_transfer_guard", previous)
+    assert len(played) == 2
