@@ -22,10 +22,11 @@ _MESSAGES = {
     "cpu": "Stopped: the limit of {limits.cpu_seconds:g} s of CPU time was reached.",
     "memory": "Stopped: the memory limit of {limits.memory_mb} MB was exceeded.",
     "output": "Stopped: more than {limits.max_drained_bytes} bytes were printed.",
+    "disk": "Stopped: the limit of {limits.disk_mb} MB of files was exceeded.",
     "": "",
 }
 _T = TypeVar("_T")
-Reason = Literal["timeout", "cpu", "memory", "output", ""]
+Reason = Literal["timeout", "cpu", "memory", "output", "disk", ""]
 
 
 @dataclass(frozen=True)
@@ -163,10 +164,12 @@ class RunningCall:
         """What is to be said of it after its end."""
         ending = self.ended.result()
         reason: Reason = ending.reason or self._reason
+        if reason == "timeout" and ending.time < started + timeout:
+            reason = ""  # It ended by itself while the others were being cleared away.
         if ending.exit_code == -signal.SIGXCPU:
             reason = reason or "cpu"
         if reason:
-            status = "timeout" if reason == "cpu" else reason
+            status = {"cpu": "timeout", "disk": "error"}.get(reason, reason)
         else:
             status = "ok" if ending.exit_code == 0 else "error"
         limits = self._call.limits

@@ -1,8 +1,8 @@
 """Second tier: Landlock, seccomp and a subreaper, where namespaces are refused.
 
 Runs inside zygotes, so it imports the standard library only. See landlock(7).
-A call's processes carry its id as their RLIMIT_LOCKS, which does nothing else, is
-inherited and cannot be changed past the seccomp filter: so strays are found.
+Strays are known by their uid where root gave the call one; else by RLIMIT_LOCKS, which
+does nothing else, is inherited and cannot be changed past the seccomp filter.
 """
 
 import contextlib
@@ -33,6 +33,7 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 _RLIMIT_LOCKS = 10
 _FIRST_UID = 200_000  # A zygote started by root gives each call a uid of its own.
 _KEEP_CAPS, _CAP_AMBIENT, _AMBIENT_RAISE, _DAC_READ_SEARCH = 8, 47, 2, 2
+_FEW_FILES = 16
 _MAX_SWEEPS = 2000
 
 
@@ -105,7 +106,7 @@ class LandlockTier:
         os.chdir(directory)
         os.environ["HOME"] = os.environ["TMPDIR"] = directory
         tempfile.tempdir = None
-        resource.setrlimit(_RLIMIT_LOCKS, (call_id, call_id))
+        resource.setrlimit(_RLIMIT_LOCKS, (_tag(call_id), _tag(call_id)))
         if self._is_root:
             self._drop_root(_uid(call_id))
         else:
@@ -126,29 +127,71 @@ class LandlockTier:
 
     def usage(self, mains: dict[int, int]) -> dict[int, watch.Use]:
         """Use per call, given pid -> call of the main processes that still run."""
-        roots = dict(mains)
-        for pid in watch.children(os.getpid()):
-            if pid not in mains and os.waitpid(pid, os.WNOHANG) == (0, 0):
-                with contextlib.suppress(OSError):  # It ended meanwhile.
-                    roots[pid], _ = resource.prlimit(pid, _RLIMIT_LOCKS)
-        return watch.usage(roots)
+        calls = {_tag(call_id): call_id for call_id in mains.values()}
+        strays = {p: calls[t] for p, t in self._strays(mains)[0].items() if t in calls}
+        uses = watch.usage(mains | strays)
+        for call_id, use in uses.items():
+            use.disk_bytes = _used_bytes(self._directory(call_id))
+        return uses
 
     def kill(self, call_id: int, main: int) -> None:
         """Ends a call: its main process now, the others when that is reaped."""
-        _end([main])
+        self._end(call_id, [main])
 
     def sweep(self, call_id: int, mains: dict[int, int]) -> None:
         """Ends what outlived the main process of a call."""
         for _ in range(_MAX_SWEEPS):
-            use = self.usage(mains).get(call_id)
-            if use is None:
+            strays, any_reaped = self._strays(mains)
+            use = watch.usage(strays).get(_tag(call_id))
+            if use is not None:
+                self._end(call_id, use.pids)
+            elif not any_reaped:  # Whose children may have become ours just now.
                 return
-            _end(use.pids)
         raise OSError(f"processes of call {call_id} cannot be ended")
 
-    def clean(self, call_id: int) -> None:
-        """Removes the working directory."""
-        remove_tree(self._directory(call_id))
+    def clean(self, call_id: int) -> int:
+        """Removes the working directory; 0, or the pid of a fork that does it."""
+        directory = self._directory(call_id)
+        with os.scandir(directory) as entries:
+            names = [e.path for e in itertools.islice(entries, _FEW_FILES + 1)]
+        if len(names) <= _FEW_FILES and not any(map(_is_directory, names)):
+            remove_tree(directory)
+            return 0
+        remover = os.fork()
+        if remover == 0:
+            try:
+                remove_tree(directory)
+            finally:
+                os._exit(0)
+        return remover
+
+    def _strays(self, mains: dict[int, int]) -> tuple[dict[int, int], bool]:
+        """Orphans of calls that became our children, and whether one was reaped."""
+        strays, any_reaped = {}, False
+        for pid in watch.children(os.getpid()):
+            if pid not in mains:
+                if os.waitpid(pid, os.WNOHANG)[0]:
+                    any_reaped = True
+                    continue
+                with contextlib.suppress(OSError):  # It ended meanwhile.
+                    if self._is_root:
+                        strays[pid] = watch.user(pid) - _FIRST_UID
+                    else:
+                        strays[pid], _ = resource.prlimit(pid, _RLIMIT_LOCKS)
+        return strays, any_reaped
+
+    def _end(self, call_id: int, pids: list[int]) -> None:
+        """Kills processes so that none can fork meanwhile."""
+        if not self._is_root:
+            _end(pids)
+        elif (helper := os.fork()) == 0:  # One signal to all that this user runs.
+            try:
+                os.setresuid(*[_uid(call_id)] * 3)
+                os.kill(-1, signal.SIGKILL)
+            finally:
+                os._exit(0)
+        else:
+            os.waitpid(helper, 0)
 
     def _directory(self, call_id: int) -> str:
         return f"{self._base}/{call_id}"
@@ -215,8 +258,28 @@ def remove_tree(top: str) -> None:
     os.rmdir(top)
 
 
+def _used_bytes(directory: str) -> int:
+    """Disk space below a directory, as far as it can be seen; files come and go."""
+    total, pending = 0, [directory]
+    while pending:
+        with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                total += entry.stat(follow_symlinks=False).st_blocks * 512
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+    return total
+
+
+def _is_directory(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
 def _uid(call_id: int) -> int:
-    return _FIRST_UID + call_id % 50_000
+    return _FIRST_UID + _tag(call_id)
+
+
+def _tag(call_id: int) -> int:
+    return call_id % 50_000
 
 
 def _end(pids: list[int]) -> None:

@@ -132,10 +132,11 @@ class NamespaceTier:
         """Ends what outlived the main process of a call."""
         os.kill(self._inits[call_id], signal.SIGKILL)
 
-    def clean(self, call_id: int) -> None:
+    def clean(self, call_id: int) -> int:
         """Reaps the init, with which the kernel removes all the rest."""
         os.waitpid(self._inits.pop(call_id), 0)
         self._free_stacks.append(self._stacks.pop(call_id))
+        return 0
 
 
 def drop_root(uid: int) -> None:

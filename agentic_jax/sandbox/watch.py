@@ -21,6 +21,7 @@ class Use:
     pids: list[int] = field(default_factory=list)
     cpu_seconds: float = 0.0
     rss_bytes: int = 0
+    disk_bytes: int = 0  # Where no file system of the call's own bounds it.
 
 
 def usage(roots: dict[int, int], *, without: Iterable[int] = ()) -> dict[int, Use]:
@@ -58,6 +59,14 @@ def user_threads(uid: int) -> int:
             if os.stat(f"/proc/{pid}").st_uid == uid:
                 total += int(fields[17])
     return total
+
+
+def user(pid: int) -> int:
+    """Real uid of a process."""
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        if line.startswith("Uid:"):
+            return int(line.split()[1])
+    raise OSError(f"/proc/{pid}/status has no Uid line")
 
 
 def _stats() -> dict[int, list[str]]:

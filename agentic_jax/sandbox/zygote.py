@@ -55,6 +55,7 @@ class Zygote:
         self._calls: dict[int, _Call] = {}
         self._exits: dict[int, _Call] = {}  # pidfd -> call
         self._kept: set[int] = set()
+        self._removers: dict[int, int] = {}  # pidfd -> pid
         self._poll = select.epoll()
         self._poll.register(control.fileno(), select.EPOLLIN)
         self._child_filter = seccomp.child_filter()
@@ -89,7 +90,7 @@ class Zygote:
                 os.close(fd)
         elif kind == "release" and call_id in self._kept:
             self._kept.remove(call_id)
-            self._tier.clean(call_id)
+            self._clean(call_id)
         elif call is not None and kind == "kill":
             self._kill(call, "")
         elif call is not None and kind == "interrupt" and call.status is None:
@@ -105,10 +106,18 @@ class Zygote:
             self._run_child(call_id, limits, fds)
         call = self._calls[call_id] = _Call(call_id, main, limits)
         for pid in (main, *others):
-            pidfd = os.pidfd_open(pid)
-            call.pidfds.append(pidfd)
-            self._exits[pidfd] = call
-            self._poll.register(pidfd, select.EPOLLIN)
+            call.pidfds.append(self._follow(pid))
+            self._exits[call.pidfds[-1]] = call
+
+    def _follow(self, pid: int) -> int:
+        pidfd = os.pidfd_open(pid)
+        self._poll.register(pidfd, select.EPOLLIN)
+        return pidfd
+
+    def _clean(self, call_id: int) -> None:
+        remover = self._tier.clean(call_id)
+        if remover:
+            self._removers[self._follow(remover)] = remover
 
     def _run_child(self, call_id: int, limits: dict[str, int], fds: list[int]) -> None:
         """In the child: isolates, runs the request and exits; never returns."""
@@ -152,10 +161,14 @@ class Zygote:
 
     def _reap(self, pidfd: int) -> None:
         """A process that a call waits for has ended; report when none is left."""
-        call = self._exits.pop(pidfd)
         self._poll.unregister(pidfd)
-        call.pidfds.remove(pidfd)
         os.close(pidfd)
+        if pidfd in self._removers:
+            with contextlib.suppress(ChildProcessError):  # Taken for a stray.
+                os.waitpid(self._removers.pop(pidfd), 0)
+            return
+        call = self._exits.pop(pidfd)
+        call.pidfds.remove(pidfd)
         if call.status is None:
             pid, status, usage = os.wait4(call.main, os.WNOHANG)
             if pid:
@@ -172,7 +185,7 @@ class Zygote:
         if call.limits["keep_files"] and not self._tier.keeps_files:
             self._kept.add(call.id)
         else:
-            self._tier.clean(call.id)
+            self._clean(call.id)
         exit_code = os.waitstatus_to_exitcode(call.status)
         used = (call.cpu_seconds, call.peak_bytes, call.reason)
         self._send("ended", call.id, call.end_time, exit_code, *used)
@@ -203,6 +216,8 @@ class Zygote:
                     self._kill(call, "memory")
             if use.cpu_seconds > call.limits["cpu_seconds"]:
                 self._kill(call, "cpu")
+            if use.disk_bytes > call.limits["disk_bytes"]:
+                self._kill(call, "disk")
 
 
 def preload(modules: list[str], warm_up: str) -> list[str]:
