@@ -63,13 +63,13 @@ def write_gguf(path, name, *, quantize=None, pre="smollm", extra=()):
     writer.add_key_length(config.head_dim)
     writer.add_rope_freq_base(config.rope_theta)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    tokens = [*SPECIAL, *LETTERS, "\u0120a", "ab"]
+    tokens = [*SPECIAL, *LETTERS, "\u0120a", "ab", "12"]
     tokens += [f"<unused{i}>" for i in range(config.vocab_size - len(tokens))]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens[: config.vocab_size])
     writer.add_token_types([3] * 3 + [1] * (config.vocab_size - 3))
-    writer.add_token_merges(["\u0120 a", "a b"])
+    writer.add_token_merges(["\u0120 a", "a b", "1 2"])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_chat_template(CHATML)
