@@ -33,6 +33,7 @@ def convert(gguf: pathlib.Path, out: pathlib.Path) -> None:
         FileExistsError: out is there already.
         ValueError: a damaged file, or a model or tokenizer that is not supported.
     """
+    hf_weights.check_absent(out)  # Now, not after the work.
     reader = gguf_weights.open_gguf(gguf)
     config = gguf_weights.read_config(reader)
     tokenizer = build_tokenizer(gguf_weights.metadata(reader))

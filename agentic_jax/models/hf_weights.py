@@ -161,8 +161,7 @@ def write(
         OSError: it cannot be written; nothing is left behind.
     """
     path = pathlib.Path(path)
-    if path.exists():
-        raise FileExistsError(f"{path} exists; remove it or choose another directory")
+    check_absent(path)
     _check_names(path, config, wanted=set(_hf_names(config)), found=set(tensors))
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -175,6 +174,12 @@ def write(
         part.rename(path)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def check_absent(path: pathlib.Path) -> None:
+    """Raises FileExistsError if the directory to be written is there already."""
+    if path.exists():
+        raise FileExistsError(f"{path} exists; remove it or choose another directory")
 
 
 def _hf_names(config: ModelConfig) -> dict[str, tuple[str, int | None]]:
