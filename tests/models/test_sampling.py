@@ -68,6 +68,7 @@ def test_a_row_without_filters_is_not_touched_by_a_row_with_them():
     beside = sampled(logits, u, ones, ones, np.array([0, 0, 0, 1], np.int32))
     for a, b in zip(alone, beside, strict=True):
         np.testing.assert_array_equal(a[:3], b[:3])
+    assert beside[0][3] == np.argmax(logits[3])  # While that one was filtered.
 
 
 @pytest.mark.parametrize("size", [7, 300])
@@ -89,6 +90,19 @@ def test_impossible_tokens_are_never_drawn():
     tokens, logprobs = run(logits, [0.0, 0.49, 0.51, 0.99999994])
     np.testing.assert_array_equal(tokens, [3, 3, 17, 17])
     np.testing.assert_allclose(logprobs, np.log([0.5] * 4), rtol=1e-6)
+
+
+def test_a_draw_on_a_boundary_takes_the_token_after_it():
+    # Cumulative 0.25 0.5 0.75 1: token v owns [v / 4, (v + 1) / 4).
+    tokens, _ = run(np.zeros(4, np.float32), [0.0, 0.25, 0.5, 0.75])
+    np.testing.assert_array_equal(tokens, [0, 1, 2, 3])
+
+
+def test_a_draw_that_rounds_up_to_the_total_takes_the_last_possible_token():
+    logits = np.full(40, -np.inf, np.float32)
+    logits[[3, 17]] = 0.0
+    tokens, _ = run(logits, 1.0)
+    np.testing.assert_array_equal(tokens, [17] * B)
 
 
 def test_nan_logits_give_nan_log_probabilities():

@@ -392,10 +392,12 @@ def test_new_weights_wait_for_what_runs_and_forget_the_cache(params):
         return await running, await later, again
 
     before, later, again = run_behind_gate(params, play)
-    old, new = (
-        run(p, lambda engine: engine.generate(prompt(1), options, session="a"))
-        for p in (params, other)
-    )
+
+    async def play_once(engine, gate):
+        gate.open.set()
+        return await engine.generate(prompt(1), options, session="a")
+
+    old, new = (run_behind_gate(p, play_once) for p in (params, other))
     assert [c.weight_version for c in (before, later, again)] == [0, 5, 5]
     assert not np.array_equal(old.token_ids, new.token_ids)
     np.testing.assert_array_equal(before.logprobs, old.logprobs)

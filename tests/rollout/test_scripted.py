@@ -33,6 +33,8 @@ def test_a_long_reply_is_cut_at_max_tokens():
     done = generate(engine, [1], params=SamplingParams(max_tokens=2))
     np.testing.assert_array_equal(done.token_ids, [1, 2])
     assert done.stop == "length"
+    fits = generate(ScriptedEngine({"s": [[1, 2]]}), [1], params=SamplingParams(2))
+    assert fits.stop == "stop"
 
 
 def test_release_starts_the_script_again():

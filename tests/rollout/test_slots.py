@@ -27,6 +27,7 @@ def test_a_group_computes_its_prompt_once(exact):
     slots = Slots(rows=3, length=16, exact=exact)
     prompt = ids(5, 6, 7, 8, 9)
     rows = [slots.place(session, prompt) for session in "abc"]
+    assert slots.take_copies(8) == []  # There is nothing to copy yet.
     copies, prefilled = fill(slots)
     assert prefilled == {rows[0]: [0, 1, 2, 3, 4]}
     assert copies == [(rows[0], rows[1]), (rows[0], rows[2])]
@@ -100,6 +101,25 @@ def test_of_free_rows_the_oldest_is_overwritten():
     fill(slots)
     slots.release("b"), slots.release("a")
     assert slots.place("c", ids(3)) == rows[0]
+
+
+def test_a_free_row_with_the_prefix_is_taken_before_an_older_one():
+    slots = Slots(rows=2, length=8, exact=True)
+    rows = [slots.place(s, ids(t, t)) for s, t in (("a", 1), ("b", 2))]
+    fill(slots)
+    slots.release("a"), slots.release("b")
+    assert slots.place("c", ids(2, 2, 3)) == rows[1]
+    assert fill(slots) == ([], {rows[1]: [2]})
+
+
+def test_a_session_that_starts_anew_is_fresh_again():
+    slots = Slots(rows=2, length=8, exact=True)
+    row = slots.place("a", ids(1, 2, 3, 4))
+    fill(slots)
+    slots.place("a", ids(1, 2, 9, 9, 9, 9))
+    fill(slots)
+    other = slots.place("b", ids(1, 2, 9, 9, 9, 9))
+    assert fill(slots) == ([(row, other)], {})
 
 
 def test_a_source_that_is_overwritten_first_is_not_copied():
