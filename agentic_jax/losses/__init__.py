@@ -11,6 +11,7 @@ from agentic_jax.losses import (
     credit,
     kl,
     ratios,
+    rejection,
     surrogates,
     tepo,
 )
@@ -53,9 +54,10 @@ CORRECTIONS = {
     "mis": correction.masked_importance,
     "mis_sequence": correction.masked_sequence_importance,
     "icepop": correction.masked_importance,
-    "geometric_mask": correction.geometric_mask,
-    "opsm": correction.off_policy_mask,
-    "probability_mask": correction.probability_mask,
+    "rejection_mask": rejection.rejection_mask,
+    "geometric_mask": rejection.geometric_mask,
+    "opsm": rejection.off_policy_mask,
+    "probability_mask": rejection.probability_mask,
 }
 CREDITS = {
     "group_normalized": credit.group_normalized,

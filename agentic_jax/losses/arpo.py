@@ -33,25 +33,25 @@ def arpo_hard(
     advantages = jax.vmap(lambda r, v: normalize_group(r, v, eps=eps))(
         outcome.reward, outcome.valid
     )
-    start = _segment_starts(batch.segment_ids)
-    offset = start[outcome.row, outcome.segment]
+    all_tokens, all_ids = jnp.asarray(batch.tokens), jnp.asarray(batch.segment_ids)
+    length = all_tokens.shape[1]
+    offset = _segment_starts(all_ids)[outcome.row, outcome.segment]
 
     def one_group(
         group: tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array],
     ) -> jax.Array:
         row, segment, offset, valid, advantages = group
-        place = offset[:, None] + jnp.arange(batch.tokens.shape[1])[None, :]
-        inside = place < batch.tokens.shape[1]
+        place = offset[:, None] + jnp.arange(length)[None, :]
+        inside = place < length
         place = jnp.where(inside, place, 0)
-        inside &= batch.segment_ids[row[:, None], place] == segment[:, None]
-        tokens = jnp.where(inside, batch.tokens[row[:, None], place], -1)
+        inside &= all_ids[row[:, None], place] == segment[:, None]
+        tokens = jnp.where(inside, all_tokens[row[:, None], place], -1)
         return shared_prefix_mean(tokens, valid, advantages)
 
     hard = jax.lax.map(
         one_group, (outcome.row, outcome.segment, offset, outcome.valid, advantages)
     )
     # From positions in the sample back to where it lies in its row.
-    length = batch.tokens.shape[1]
     place = offset[..., None] + jnp.arange(length)[None, None, :]
     place = jnp.where(outcome.valid[..., None], place, length)
     row = jnp.broadcast_to(outcome.row[..., None], place.shape)

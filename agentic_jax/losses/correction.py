@@ -10,7 +10,7 @@ mean, a sum or a maximum. Dropped tokens stay in the denominators of the aggrega
 import jax
 import jax.numpy as jnp
 
-from agentic_jax.losses.segments import segment_mean, segment_sum, to_tokens
+from agentic_jax.losses.segments import segment_sum, to_tokens
 from agentic_jax.losses.shapes import at_least_float32, check_same_shape
 
 
@@ -53,7 +53,7 @@ def truncated_importance(
     Source: TIS (Yao et al. 2025, "Your efficient RL framework secretly brings you
     off-policy RL training").
     """
-    weight = jnp.exp(_log_weight(old_logprobs, behavior_logprobs, mask))
+    weight = jnp.exp(log_weight(old_logprobs, behavior_logprobs, mask))
     return jnp.where(mask, jnp.minimum(weight, cap), 0.0)
 
 
@@ -106,8 +106,8 @@ def masked_importance(
 
     Source: MIS; with [0.5, 5] IcePop (Ring-1T, arXiv:2510.18855).
     """
-    _check_bounds(low, high)
-    weight = jnp.exp(_log_weight(old_logprobs, behavior_logprobs, mask))
+    check_bounds(low, high)
+    weight = jnp.exp(log_weight(old_logprobs, behavior_logprobs, mask))
     return jnp.where(mask & (weight >= low) & (weight <= high), weight, 0.0)
 
 
@@ -128,116 +128,9 @@ def masked_sequence_importance(
 
     Source: sequence-level MIS (Liu et al. 2025, "When speed kills stability").
     """
-    _check_bounds(low, high)
+    check_bounds(low, high)
     weight = _sequence_weight(old_logprobs, behavior_logprobs, mask, segment_ids)
     return jnp.where(mask & (weight >= low) & (weight <= high), weight, 0.0)
-
-
-def geometric_mask(
-    old_logprobs: jax.Array,
-    behavior_logprobs: jax.Array,
-    mask: jax.Array,
-    segment_ids: jax.Array,
-    advantages: jax.Array,
-    *,
-    low: float,
-    high: float,
-) -> jax.Array:
-    """1 in trajectories whose geometric mean weight lies in [low, high], else 0.
-
-    Args:
-        old_logprobs: [B, T] trainer kernels, nats.
-        behavior_logprobs: [B, T] the engine's, nats.
-        mask: [B, T] bool, the policy sampled this token.
-        segment_ids: [B, T] int32, which trajectory of the row.
-        advantages: [B, T]; not used here.
-        low: smallest exp(mean l) kept, above 0; 0.999 is usual.
-        high: largest one kept; 1.001 is usual.
-
-    Returns:
-        [B, T] factors 0 or 1.
-
-    Raises:
-        ValueError: low is not below high, or shapes differ.
-
-    Source: verl's geometric rejection (seq_mean_k1).
-    """
-    _check_bounds(low, high)
-    log_weight = _log_weight(old_logprobs, behavior_logprobs, mask)
-    mean = to_tokens(segment_mean(log_weight, mask, segment_ids), segment_ids)
-    kept = (mean >= jnp.log(low)) & (mean <= jnp.log(high))
-    return jnp.where(mask & kept, 1.0, 0.0).astype(log_weight.dtype)
-
-
-def off_policy_mask(
-    old_logprobs: jax.Array,
-    behavior_logprobs: jax.Array,
-    mask: jax.Array,
-    segment_ids: jax.Array,
-    advantages: jax.Array,
-    *,
-    delta: float,
-) -> jax.Array:
-    """0 in bad trajectories that the trainer finds much less likely than the engine.
-
-        dropped where A < 0 and mean_t (behavior_t - old_t) > delta
-
-    Args:
-        old_logprobs: [B, T] trainer kernels, nats.
-        behavior_logprobs: [B, T] the engine's, nats.
-        mask: [B, T] bool, the policy sampled this token.
-        segment_ids: [B, T] int32, which trajectory of the row.
-        advantages: [B, T]; the trajectory's is their mean over its sampled tokens.
-        delta: nats per token, at least 0.
-
-    Returns:
-        [B, T] factors 0 or 1.
-
-    Raises:
-        ValueError: shapes differ.
-
-    Source: OPSM, off-policy sequence masking (DeepSeek-V3.2, arXiv:2512.02556).
-    """
-    check_same_shape(old_logprobs=old_logprobs, advantages=advantages)
-    log_weight = _log_weight(old_logprobs, behavior_logprobs, mask)
-    drift = segment_mean(-log_weight, mask, segment_ids)
-    advantage = segment_mean(at_least_float32(advantages), mask, segment_ids)
-    dropped = to_tokens((advantage < 0) & (drift > delta), segment_ids)
-    return jnp.where(mask & ~dropped, 1.0, 0.0).astype(log_weight.dtype)
-
-
-def probability_mask(
-    old_logprobs: jax.Array,
-    behavior_logprobs: jax.Array,
-    mask: jax.Array,
-    segment_ids: jax.Array,
-    advantages: jax.Array,
-    *,
-    max_difference: float,
-) -> jax.Array:
-    """0 at tokens whose probability differs by more than max_difference, else 1.
-
-    Args:
-        old_logprobs: [B, T] trainer kernels, nats.
-        behavior_logprobs: [B, T] the engine's, nats.
-        mask: [B, T] bool, the policy sampled this token.
-        segment_ids: [B, T] int32; not used here.
-        advantages: [B, T]; not used here.
-        max_difference: largest |p_trainer - p_engine| kept, in [0, 1].
-
-    Returns:
-        [B, T] factors 0 or 1.
-
-    Raises:
-        ValueError: shapes differ.
-
-    Source: the token mask of prime-rl's IPO loss.
-    """
-    check_same_shape(old_logprobs=old_logprobs, behavior_logprobs=behavior_logprobs)
-    trainer = jnp.exp(jnp.where(mask, at_least_float32(old_logprobs), 0.0))
-    engine = jnp.exp(jnp.where(mask, at_least_float32(behavior_logprobs), 0.0))
-    kept = mask & (jnp.abs(trainer - engine) <= max_difference)
-    return jax.lax.stop_gradient(kept.astype(trainer.dtype))
 
 
 def normalize_weights(weights: jax.Array, mask: jax.Array) -> jax.Array:
@@ -284,15 +177,15 @@ def mismatch_report(
     """
     check_same_shape(old_logprobs=old_logprobs, behavior_logprobs=behavior_logprobs)
     old = jnp.where(mask, at_least_float32(old_logprobs), 0.0)
-    log_weight = old - jnp.where(mask, at_least_float32(behavior_logprobs), 0.0)
-    bounded = jnp.clip(log_weight, -20.0, 20.0)
+    log_weights = old - jnp.where(mask, at_least_float32(behavior_logprobs), 0.0)
+    bounded = jnp.clip(log_weights, -20.0, 20.0)
     weight = jnp.exp(bounded)
     count = jnp.maximum(jnp.sum(mask), 1)
     kl = jnp.sum(weight - bounded - 1.0) / count
     beyond = mask & ((weight < low) | (weight > high))
     report = {
-        "policy/mismatch_mean": jnp.sum(jnp.abs(log_weight)) / count,
-        "policy/mismatch_max": jnp.max(jnp.abs(log_weight)),
+        "policy/mismatch_mean": jnp.sum(jnp.abs(log_weights)) / count,
+        "policy/mismatch_max": jnp.max(jnp.abs(log_weights)),
         "policy/mismatch_kl": kl,
         "policy/mismatch_fraction": jnp.sum(beyond) / count,
         "policy/mismatch_alarm": jnp.where(kl > alarm, 1.0, 0.0),
@@ -300,7 +193,7 @@ def mismatch_report(
     return jax.lax.stop_gradient(report)
 
 
-def _log_weight(
+def log_weight(
     old_logprobs: jax.Array, behavior_logprobs: jax.Array, mask: jax.Array
 ) -> jax.Array:
     """[B, T] old - behavior in [-20, 20], 0 where masked, no gradient."""
@@ -319,11 +212,12 @@ def _sequence_weight(
     segment_ids: jax.Array,
 ) -> jax.Array:
     """[B, T] product of the token weights of the trajectory, its log within +-20."""
-    log_weight = _log_weight(old_logprobs, behavior_logprobs, mask)
-    total = segment_sum(log_weight, mask, segment_ids)
+    log_weights = log_weight(old_logprobs, behavior_logprobs, mask)
+    total = segment_sum(log_weights, mask, segment_ids)
     return jnp.exp(to_tokens(jnp.clip(total, -20.0, 20.0), segment_ids))
 
 
-def _check_bounds(low: float, high: float) -> None:
+def check_bounds(low: float, high: float) -> None:
+    """Raises ValueError unless low < high."""
     if not low < high:
         raise ValueError(f"low is {low} and high is {high}; low must be below high")

@@ -43,6 +43,17 @@ def segment_mean(
     return segment_sum(values, mask, segment_ids) / count.astype(values.dtype)
 
 
+def segment_max(
+    values: jax.Array, mask: jax.Array, segment_ids: jax.Array
+) -> jax.Array:
+    """Largest unmasked value of each segment, [B, T + 1]; -inf if there are none."""
+    num_segments = segment_ids.shape[1] + 1
+    kept = jnp.where(mask, values, -jnp.inf)
+    return jax.vmap(
+        lambda row, ids: jax.ops.segment_max(row, ids, num_segments=num_segments)
+    )(kept, segment_ids)
+
+
 def to_tokens(per_segment: jax.Array, segment_ids: jax.Array) -> jax.Array:
     """Gives each token the value of its segment: [B, T + 1] and [B, T] to [B, T]."""
     return jnp.take_along_axis(per_segment, segment_ids, axis=1)

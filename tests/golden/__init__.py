@@ -1,0 +1,1 @@
+"""Golden vectors: published reference values, mapped to our functions by one table."""
