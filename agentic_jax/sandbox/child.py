@@ -18,8 +18,10 @@ import sys
 import threading
 import traceback
 import types
+from collections.abc import Callable
 
-_FILE = "main.py"  # What tracebacks call the code.
+FILE = "main.py"  # What tracebacks call the code.
+_OURS = os.path.dirname(__file__)
 _LIMITS = {
     "data_bytes": resource.RLIMIT_DATA,
     "cpu_seconds": resource.RLIMIT_CPU,
@@ -94,19 +96,22 @@ def reseed() -> None:
 def run_request(request: dict[str, object]) -> int:
     """Runs what the supervisor asked for and returns the exit status."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.argv = [_FILE]
+    sys.argv = [FILE]
     reseed()
     if request["mode"] == "session":
-        status = run_session(socket.socket(fileno=_CHANNEL))
-    else:
-        status = run_source(request["code"], fresh_main(), echo=request["echo"])
+        return finished(run_session(socket.socket(fileno=_CHANNEL)))
+    return finished(run_source(request["code"], fresh_main(), echo=request["echo"]))
+
+
+def finished(status: int) -> int:
+    """Waits for threads, runs exit handlers, flushes; the status that is left."""
     try:
         threading._shutdown()
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
     except BaseException:  # The code may have closed or replaced anything.
-        status = status or 120
+        return status or 120
     return status
 
 
@@ -138,24 +143,37 @@ def run_session(channel: socket.socket) -> int:
 
 
 def run_source(
-    code: str, namespace: dict[str, object], *, echo: bool, name: str = _FILE
+    code: str, namespace: dict[str, object], *, echo: bool, name: str = FILE
 ) -> int:
     """Runs code in a namespace: 0, or what an interpreter would exit with.
 
     With echo, a last statement that is an expression is printed as a REPL prints it.
     """
-    linecache.cache[name] = (len(code), None, code.splitlines(True), name)
-    try:
-        last = None
-        if echo:
-            tree = ast.parse(code, name)
-            if tree.body and isinstance(tree.body[-1], ast.Expr):
-                last = compile(ast.Expression(tree.body.pop().value), name, "eval")
-            exec(compile(tree, name, "exec"), namespace)
-        else:
+    show_lines(code, name)
+
+    def run() -> None:
+        if not echo:
             exec(compile(code, name, "exec"), namespace)
+            return
+        tree, last = ast.parse(code, name), None
+        if tree.body and isinstance(tree.body[-1], ast.Expr):
+            last = compile(ast.Expression(tree.body.pop().value), name, "eval")
+        exec(compile(tree, name, "exec"), namespace)
         if last is not None:
             sys.displayhook(eval(last, namespace))
+
+    return guarded(run)
+
+
+def show_lines(code: str, name: str) -> None:
+    """Lets tracebacks quote the code."""
+    linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+
+
+def guarded(action: Callable[[], object]) -> int:
+    """Status that an interpreter would exit with after `action`; never raises."""
+    try:
+        action()
     except SystemExit as stop:
         return _exit_status(stop.code)
     except BaseException as error:
@@ -177,7 +195,7 @@ def _exit_status(code: object) -> int:
 def _report(error: BaseException) -> None:
     """Prints a traceback that starts in the code's own frames."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+    while trace is not None and _is_ours(trace):
         trace = trace.tb_next
     hook = sys.excepthook
     if hook is sys.__excepthook__:
@@ -186,3 +204,7 @@ def _report(error: BaseException) -> None:
         hook(type(error), error.with_traceback(trace), trace)
     except BaseException:  # Out of memory, or stderr is gone: the name must do.
         os.write(2, f"{type(error).__name__}\n".encode())
+
+
+def _is_ours(trace: types.TracebackType) -> bool:
+    return os.path.dirname(trace.tb_frame.f_code.co_filename) == _OURS

@@ -13,7 +13,12 @@ from absl import logging
 from aiohttp import web
 
 from agentic_jax.sandbox import wire
-from agentic_jax.sandbox.execution import Execution, Limits, SandboxError
+from agentic_jax.sandbox.execution import (
+    Execution,
+    Limits,
+    SandboxError,
+    check_positive,
+)
 from agentic_jax.sandbox.session import Session
 from agentic_jax.sandbox.supervisor import Sandbox
 
@@ -43,6 +48,8 @@ class Service:
                 web.post("/run_code", self._route(self._run_code)),
                 web.post("/run_jupyter", self._route(self._run_jupyter)),
                 web.post("/execute", self._route(self._execute)),
+                web.post("/grade", self._route(self._grade)),
+                web.post("/judge/batch", self._route(self._judge)),
                 web.post("/session/open", self._route(self._open)),
                 web.post("/session/execute", self._route(self._execute_cell)),
                 web.post("/session/close", self._route(self._close)),
@@ -86,9 +93,13 @@ class Service:
         return wire.fusion_answer(self._counted(done))
 
     async def _run_jupyter(self, body: dict[str, Any]) -> dict[str, Any]:
+        wire.field(body, "cells", list)
         cells = wire.paths(body, "cells")
         cell_timeout = wire.field(body, "cell_timeout", float, 10.0)
-        deadline = wire.field(body, "total_timeout", float, 30.0) + time.monotonic()
+        total_timeout = wire.field(body, "total_timeout", float, 30.0)
+        for name, seconds in (("cell", cell_timeout), ("total", total_timeout)):
+            check_positive(f"{name}_timeout", seconds)
+        deadline = time.monotonic() + total_timeout
         files = wire.decode_files(wire.field(body, "files", dict, {}))
         fetch = wire.paths(body, "fetch_files")
         done = []
@@ -115,12 +126,27 @@ class Service:
         )
         return wire.encode_execution(self._counted(done))
 
+    async def _grade(self, body: dict[str, Any]) -> dict[str, Any]:
+        (grade,) = await self._sandbox.grade([wire.decode_submission(body)])
+        self._calls["graded"] += 1
+        return wire.encode_grade(grade)
+
+    async def _judge(self, body: dict[str, Any]) -> dict[str, Any]:
+        submissions, places = wire.judge_submissions(body)
+        grades = await self._sandbox.grade(submissions)
+        self._calls["graded"] += len(grades)
+        return wire.judge_answer(grades, places)
+
     async def _open(self, body: dict[str, Any]) -> dict[str, Any]:
         if len(self._sessions) >= _MAX_SESSIONS:
             raise SandboxError(f"{_MAX_SESSIONS} sessions are open already")
         stack = AsyncExitStack()
-        limits = wire.decode_limits(body, self._limits)
-        session = await stack.enter_async_context(self._sandbox.session(limits=limits))
+        session = await stack.enter_async_context(
+            self._sandbox.session(
+                files=wire.decode_files(wire.field(body, "files", dict, {})),
+                limits=wire.decode_limits(body, self._limits),
+            )
+        )
         session_id = str(next(self._session_ids))
         self._sessions[session_id] = (session, stack)
         self._last_use[session_id] = time.monotonic()

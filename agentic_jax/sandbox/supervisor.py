@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import marshal
 import os
 import platform
@@ -21,6 +22,13 @@ from agentic_jax.sandbox.execution import (
     check_positive,
 )
 from agentic_jax.sandbox.forkserver import ForkServer, Tier
+from agentic_jax.sandbox.grading import (
+    Grade,
+    Submission,
+    grade_of,
+    request_of,
+    seconds_for,
+)
 from agentic_jax.sandbox.session import Session
 from agentic_jax.sandbox.templates import TEMPLATES, Template, choose_template
 
@@ -45,7 +53,7 @@ class Sandbox:
         allow_unsafe: if none works, run the code without isolation.
 
     Raises:
-        ValueError: workers or max_queue is not a positive whole number.
+        ValueError: workers or max_queue is no positive whole number, or an unknown tier.
         SandboxError: (on entering) this machine cannot isolate code.
     """
 
@@ -66,8 +74,11 @@ class Sandbox:
                 raise ValueError(f"{name} is {value!r}; give a whole number")
         self._workers, self._max_queue = workers, max_queue
         self._limits = limits or Limits()
+        for tier in tiers:
+            if tier not in ("namespaces", "landlock"):
+                raise ValueError(f"tier {tier!r}: choose from namespaces, landlock")
         self._tiers = (*tiers, "unsafe") if allow_unsafe else tuple(tiers)
-        self._tier: Tier = self._tiers[0]
+        self._tier: Tier = "namespaces"
         self._templates, self._python = templates, python
         self._servers: dict[int, ForkServer] = {}
         self._slots = asyncio.Semaphore(workers)
@@ -153,6 +164,39 @@ class Sandbox:
             limits=limits or self._limits,
             fetch=fetch,
         )
+        return await self._admit(call)
+
+    async def grade(self, submissions: Sequence[Submission]) -> list[Grade]:
+        """Runs the tests of many programs, each compiled once.
+
+        Raises:
+            SandboxError: the sandbox failed, or its queue is full.
+        """
+        return list(await asyncio.gather(*map(self._grade, submissions)))
+
+    async def _grade(self, submission: Submission) -> Grade:
+        limits = dataclasses.replace(
+            self._limits,
+            cpu_seconds=self._limits.cpu_seconds * len(submission.inputs),
+            max_output_bytes=2 * self._limits.max_drained_bytes,
+        )
+        share = self._limits.max_drained_bytes // (8 * len(submission.inputs))
+        max_bytes = min(self._limits.max_output_bytes, share)
+        request = request_of(submission, max_bytes=max_bytes)
+        call = Call(
+            request=marshal.dumps(request),
+            stdin=b"",
+            template=choose_template(submission.code, self._templates),
+            timeout=seconds_for(submission),
+            limits=limits,
+        )
+        done = await self._admit(call)
+        if done.status == "busy":
+            raise SandboxError(done.message)
+        return grade_of(submission, done)
+
+    async def _admit(self, call: Call) -> Execution:
+        """Waits for a slot and runs a call; "busy" where the queue is full."""
         asked = time.monotonic()
         if self._slots.locked() and self._waiting >= self._max_queue:
             message = f"Not run: {self._waiting} calls are waiting already."

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentic_jax.sandbox.execution import Execution, Limits
+from agentic_jax.sandbox.grading import Grade, Submission, TestResult
 
 _FUSION_STATUS = {"ok": "Finished", "timeout": "TimeLimitExceeded"}  # Others: Error.
 
@@ -171,3 +172,78 @@ def _jupyter_error(cell: Execution) -> dict[str, Any]:
     if cell.message:
         name, value = cell.status, cell.message
     return {"ename": name, "evalue": value, "traceback": cell.stderr.splitlines()}
+
+
+def decode_submission(body: Mapping[str, Any]) -> Submission:
+    """A Submission from the body of /grade."""
+    return Submission(
+        code=field(body, "code", str),
+        inputs=field(body, "inputs", list),
+        expected=field(body, "expected", list),
+        function=field(body, "function", str, ""),
+        timeout=field(body, "timeout", float, 10.0),
+    )
+
+
+def encode_grade(grade: Grade) -> dict[str, Any]:
+    """A Grade as JSON."""
+    return {"passed": grade.passed} | dataclasses.asdict(grade)
+
+
+def decode_grade(body: Mapping[str, Any]) -> Grade:
+    """The inverse of `encode_grade`."""
+    return Grade(tuple(TestResult(**test) for test in body["tests"]))
+
+
+def judge_submissions(
+    body: Mapping[str, Any],
+) -> tuple[list[Submission], list[tuple[int, int]]]:
+    """Submissions from rStar2's batch of solution, input and expected output.
+
+    Items of one program become one submission, so that it is compiled once. Returns
+    also for each item which submission and which of its tests it became.
+    """
+    tests: dict[tuple[str, float], list[tuple[str, str]]] = {}
+    order: dict[tuple[str, float], int] = {}
+    places = []
+    for item in field(body, "submissions", list):
+        if not isinstance(item, dict):
+            raise ValueError(f"a submission is {item!r:.100}; it must be an object")
+        kind = field(item, "type", str, "python")
+        if kind != "python":
+            raise ValueError(f"type is {kind!r}; only 'python' is here")
+        program = field(item, "solution", str), field(item, "timeout", float, 10.0)
+        same = tests.setdefault(program, [])
+        order.setdefault(program, len(order))
+        places.append((order[program], len(same)))
+        same.append(
+            (field(item, "input", str, ""), field(item, "expected_output", str))
+        )
+    submissions = [
+        Submission(
+            code=code,
+            inputs=[given for given, _ in pairs],
+            expected=[expected for _, expected in pairs],
+            timeout=timeout,
+        )
+        for (code, timeout), pairs in tests.items()
+    ]
+    return submissions, places
+
+
+def judge_answer(
+    grades: Sequence[Grade], places: Sequence[tuple[int, int]]
+) -> dict[str, Any]:
+    """rStar2's answer: one result an item, in their order."""
+    tests = [grades[submission].tests[test] for submission, test in places]
+    return {
+        "results": [
+            {
+                "success": test.passed,
+                "run_success": test.status == "ok",
+                "cost": test.seconds,
+                "reason": "" if test.status == "ok" else test.status,
+            }
+            for test in tests
+        ]
+    }

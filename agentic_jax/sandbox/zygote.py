@@ -18,7 +18,15 @@ import time
 import traceback
 from dataclasses import dataclass, field
 
-from agentic_jax.sandbox import child, kernel, landlock, namespaces, seccomp, watch
+from agentic_jax.sandbox import (
+    child,
+    kernel,
+    landlock,
+    namespaces,
+    seccomp,
+    trial,
+    watch,
+)
 
 Tier = namespaces.NamespaceTier | landlock.LandlockTier
 _TICK = 0.05  # Seconds between looks at what running calls use.
@@ -135,7 +143,8 @@ class Zygote:
             os._exit(1)
         status = 1
         try:
-            status = child.run_request(request)
+            run = trial.run_trials if request["mode"] == "trials" else child.run_request
+            status = run(request)
         finally:
             os._exit(status)
 
