@@ -512,3 +512,39 @@ def test_host_and_device_exchange_only_explicit_copies(params):
         finally:
             jax.config.update("jax_transfer_guard", previous)
     assert len(played) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", [(), ("fsdp",)])
+def test_weights_on_a_mesh_are_used_where_they_lie(params, alone, spec):
+    axes = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((2,), ("fsdp",), axis_types=axes, devices=jax.devices()[:2])
+    place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
+    sharded = jax.device_put(params, place)
+    engine = make_engine(sharded)
+    played = asyncio.run(together(engine, ["a", "e"]))
+    asyncio.run(engine.close())
+    for name, completions in played.items():
+        for done, wanted in zip(completions, alone[name], strict=True):
+            np.testing.assert_array_equal(done.token_ids, wanted.token_ids)
+            np.testing.assert_allclose(done.logprobs, wanted.logprobs, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_bfloat16_is_near_float32_and_has_a_bfloat16_cache(params):
+    config = dataclasses.replace(CONFIG, dtype="bfloat16")
+    engine = JaxEngine(params, config, deterministic=True, **SIZES)
+    options = SamplingParams(max_tokens=20, seed=3)
+    done = asyncio.run(engine.generate(prompt(8), options, session="a"))
+    assert {x.dtype for x in engine._programs._cache.k} == {jnp.dtype("bfloat16")}
+    asyncio.run(engine.close())
+    tokens = np.concatenate([prompt(8), done.token_ids])[None]
+    ones, positions = np.ones_like(tokens), np.arange(tokens.size, dtype=np.int32)[None]
+    hidden = jax.jit(lambda p, *a: Transformer(CONFIG).apply({"params": p}, *a))(
+        params, tokens, positions, ones
+    )
+    logits = jax.jit(lambda p, h: h @ head(p, CONFIG))(params, hidden)
+    expected = token_logprobs(logits, tokens, temperature=1.0)[0, len(prompt(8)) :]
+    assert done.logprobs.dtype == np.float32
+    np.testing.assert_allclose(done.logprobs, expected, atol=0.15)
+    assert np.abs(done.logprobs - expected).mean() < 0.05
