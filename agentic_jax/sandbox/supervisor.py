@@ -53,7 +53,8 @@ class Sandbox:
         allow_unsafe: if none works, run the code without isolation.
 
     Raises:
-        ValueError: workers or max_queue is no positive whole number, or an unknown tier.
+        ValueError: workers or max_queue is no positive whole number, or a tier is
+            unknown.
         SandboxError: (on entering) this machine cannot isolate code.
     """
 
