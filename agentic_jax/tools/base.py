@@ -1,7 +1,9 @@
 """What a tool is, and the boundary at which every call is made."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,8 @@ class Tool:
         run: async; keyword arguments in, ToolResult out. The model's mistakes are
             results; faults of ours raise.
         timeout: seconds after which the tool's own service counts as stuck.
+        open: for a tool that keeps state between the calls of one trajectory: an async
+            context that yields the tool to use in it. None where there is no state.
     """
 
     name: str
@@ -26,6 +30,7 @@ class Tool:
     parameters: Mapping[str, Any]
     run: Callable[..., Awaitable[ToolResult]]
     timeout: float
+    open: Callable[[], AbstractAsyncContextManager["Tool"]] | None = None
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -38,6 +43,18 @@ class Tool:
                 "parameters": dict(self.parameters),
             },
         }
+
+
+@contextlib.asynccontextmanager
+async def open_tools(tools: Mapping[str, Tool]) -> AsyncIterator[dict[str, Tool]]:
+    """The tools of one trajectory, by the same names; their state goes at its end."""
+    async with contextlib.AsyncExitStack() as stack:
+        opened = {}
+        for name, tool in tools.items():
+            if tool.open is not None:
+                tool = await stack.enter_async_context(tool.open())
+            opened[name] = tool
+        yield opened
 
 
 async def call_tool(call: ToolCall, tools: Mapping[str, Tool]) -> ToolResult:

@@ -1,17 +1,28 @@
 """The Python interpreter tool."""
 
+import asyncio
+import contextlib
+import dataclasses
 import re
+from collections.abc import AsyncIterator
 
 from agentic_jax.sandbox.capture import cut_middle
-from agentic_jax.sandbox.client import Execution, Sandbox
+from agentic_jax.sandbox.client import Execution, Sandbox, SandboxClient
 from agentic_jax.tools.base import Tool
 from agentic_jax.trajectory import CallStatus, ToolResult
 
 _FENCE = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\n(.*?)(?:\n[ \t]*)?```", re.DOTALL)
 _SERVICE_SECONDS = 600.0  # For the queue: a longer wait means a stuck service.
+_PARAMETERS = {
+    "type": "object",
+    "properties": {"code": {"type": "string", "description": "Python code to run."}},
+    "required": ["code"],
+}
 
 
-def python_tool(sandbox: Sandbox, *, timeout: float, max_chars: int) -> Tool:
+def python_tool(
+    sandbox: Sandbox | SandboxClient, *, timeout: float, max_chars: int
+) -> Tool:
     """Runs code in a fresh process; variables do not outlive the call.
 
     Args:
@@ -35,16 +46,48 @@ def python_tool(sandbox: Sandbox, *, timeout: float, max_chars: int) -> Tool:
             "Runs Python code in a fresh interpreter and returns what it prints and"
             " the value of its last expression."
         ),
-        parameters={
-            "type": "object",
-            "properties": {
-                "code": {"type": "string", "description": "Python code to run."}
-            },
-            "required": ["code"],
-        },
+        parameters=_PARAMETERS,
         run=run,
         timeout=timeout + _SERVICE_SECONDS,
     )
+
+
+def python_session_tool(
+    sandbox: Sandbox | SandboxClient, *, timeout: float, max_chars: int
+) -> Tool:
+    """The same, with variables that live as long as the trajectory.
+
+    Args and Returns as for `python_tool`. The tool must be opened, with `open_tools`,
+    for each trajectory; a call of an unopened one raises RuntimeError.
+    """
+
+    async def unopened(code: str) -> ToolResult:
+        raise RuntimeError("open_tools was not called for this trajectory")
+
+    tool = Tool(
+        name="python",
+        description=(
+            "Runs Python code and returns what it prints and the value of its last"
+            " expression. Variables stay for later calls."
+        ),
+        parameters=_PARAMETERS,
+        run=unopened,
+        timeout=timeout + _SERVICE_SECONDS,
+    )
+
+    @contextlib.asynccontextmanager
+    async def open_session() -> AsyncIterator[Tool]:
+        in_turn = asyncio.Lock()  # The calls of one turn share the variables.
+        async with sandbox.session() as session:
+
+            async def run(code: str) -> ToolResult:
+                async with in_turn:
+                    done = await session.execute(unfenced(code), timeout=timeout)
+                return tool_result(done, max_chars=max_chars)
+
+            yield dataclasses.replace(tool, run=run, open=None)
+
+    return dataclasses.replace(tool, open=open_session)
 
 
 def unfenced(code: str) -> str:
