@@ -153,6 +153,7 @@ class Zygote:
     ) -> dict[str, object]:
         """Isolates this child for good and returns the request that it is to run."""
         os.setsid()
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
         self._tier.isolate(call_id, limits)
         request_fd, *streams = fds
         with open(request_fd, "rb", closefd=False) as file:
@@ -275,6 +276,8 @@ def main(control_fd: int, tier_name: str, warm_up: str, modules: list[str]) -> N
     gc.collect()
     gc.freeze()
     kernel.collapse_memory()
+    # A waiting init shares this process's memory: /proc/1 must not be the code's own.
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     zygote = Zygote(control, tier=tier, data_bytes=watch.data_bytes())
     control.send(marshal.dumps(("ready", 0, found)))
     with contextlib.suppress(ConnectionError):  # The supervisor is gone.

@@ -1,6 +1,7 @@
 """One running sandbox for all tests of the package, and a way to await things."""
 
 import asyncio
+import functools
 import os
 import pathlib
 import subprocess
@@ -79,9 +80,10 @@ def leaves_nothing(sandbox):
 
 @pytest.fixture(scope="session")
 def serving():
-    """Starts a service with flags and returns its URL; all stop at the end."""
+    """URL of a service with certain flags, started once; all stop at the end."""
     services = []
 
+    @functools.cache
     def start(*flags):
         service = subprocess.Popen(
             [sys.executable, "-m", "launch.serve_sandbox", "--port=0", *flags],

@@ -8,6 +8,9 @@ import pytest
 
 from tests import sandbox_attacks
 
+HERE = pathlib.Path(__file__).resolve()
+OWN_ATTACKS = HERE.parent / "attacks.json"
+SHARED_ATTACKS = HERE.parents[3] / "shared/cases/sandbox_attacks.json"
 SYSCALLS = (
     "import ctypes, errno\nlibc = ctypes.CDLL(None, use_errno=True)\n"
     "def call(*a):\n  r = libc.syscall(*a)\n"
@@ -55,6 +58,7 @@ def test_clone3_and_unknown_calls_do_not_exist(execute):
         f"open({__file__!r})",
         "open('/proc/1/environ')",
         "open('/proc/1/mem', 'rb')",
+        "open('/proc/1/oom_score_adj', 'w')",
         "open('/proc/1/root/etc/passwd')",
         "open('/usr/x', 'w')",
         "open('/x', 'w')",
@@ -120,12 +124,11 @@ def test_a_tool_argument_is_text_and_nothing_more(execute, tmp_path):
     assert not target.exists()
 
 
-def test_shared_attacks_hold(serving, capsys):
-    file = pathlib.Path(__file__).resolve().parents[3] / "shared/cases"
-    file = file / "sandbox_attacks.json"
+@pytest.mark.parametrize("file", [OWN_ATTACKS, SHARED_ATTACKS], ids=["own", "shared"])
+def test_attacks_hold(serving, capsys, file):
     if not file.exists():
         pytest.skip("no shared cases beside the repository")
-    failed = sandbox_attacks.main([str(file), "--url", serving()])
+    failed = sandbox_attacks.main([str(file), "--url", serving("--workers=2")])
     assert failed == 0, capsys.readouterr().out
 
 
