@@ -6,12 +6,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from agentic_jax.chat.tokenizer import load_tokenizer, train_tokenizer
 from agentic_jax.data.tasks import read_tasks
-from agentic_jax.data.word_problems import TEACHER_MODES, teacher_turns, word_problems
+from agentic_jax.data.word_problems import typical_texts, word_problems
 from agentic_jax.models import hf_weights
 from agentic_jax.models.config import ModelConfig
 from agentic_jax.models.transformer import Transformer
@@ -52,7 +51,7 @@ def toy(*, width: int, num_layers: int, vocab_size: int, seed: int) -> Model:
         vocab_size: most tokens of the byte-level BPE tokenizer.
         seed: of the weights.
     """
-    tokenizer = train_tokenizer(_word_problem_texts(), vocab_size=vocab_size)
+    tokenizer = train_tokenizer(typical_texts(600), vocab_size=vocab_size)
     config = ModelConfig(
         family="qwen3",
         vocab_size=len(tokenizer),
@@ -76,14 +75,3 @@ def toy(*, width: int, num_layers: int, vocab_size: int, seed: int) -> Model:
 
 MODELS = {"directory": from_directory, "toy": toy}
 TASKS = {"jsonl": read_tasks, "word_problems": word_problems}
-
-
-def _word_problem_texts() -> list[str]:
-    """Problems and teacher turns that the toy tokenizer's merges are learned from."""
-    rng = np.random.default_rng(0)
-    texts = []
-    for i, task in enumerate(word_problems(split="train", count=600, seed=0)):
-        mode = TEACHER_MODES[i % len(TEACHER_MODES)]
-        texts.append(f"user\n{task.messages[0]['content']}")
-        texts += [f"assistant\n{t}" for t in teacher_turns(task, mode, rng)]
-    return texts

@@ -42,8 +42,8 @@ def get_config(size: str = "small") -> ConfigDict:
         "reading": "code",
         "bonus": 0.1,
         "max_bonus_calls": 4,
-        "max_tokens": 104,
-        "buffer_tokens": 32,
+        "max_tokens": 80,
+        "buffer_tokens": 24,
         "count": "response",
     }
     config.select = {"name": "all"}

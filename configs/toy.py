@@ -24,13 +24,13 @@ def host_sections() -> ConfigDict:
                 "seed": 0,
             },
             "chat": {"format": "hermes", "system": "", "list_tools": False},
-            "tools": {"python": {"name": "python", "timeout": 10.0, "max_chars": 60}},
+            "tools": {"python": {"name": "python", "timeout": 10.0, "max_chars": 160}},
             "sandbox": {"workers": 2},
             "verifier": {"name": "math"},
             "rollout": {
                 "max_turns": 4,
-                "max_prompt_tokens": 40,
-                "max_response_tokens": 104,
+                "max_prompt_tokens": 32,
+                "max_response_tokens": 80,
                 "temperature": 1.0,
                 "top_p": 1.0,
                 "top_k": 0,
@@ -39,7 +39,7 @@ def host_sections() -> ConfigDict:
             "engine": {
                 "name": "jax",
                 "rows": 128,
-                "length": 144,
+                "length": 112,
                 "deterministic": True,
             },
             "eval": {
@@ -66,9 +66,9 @@ def host_sections() -> ConfigDict:
             "mesh": {"data": 1, "fsdp": 1, "tensor": 1, "sequence": 1, "expert": 1},
             "checkpoint": {"every": 10, "keep": 2},
             "batch": {
-                "row_length": 144,
+                "row_length": 112,
                 "rows_per_microbatch": 8,
-                "logprob_chunk": 72,
+                "logprob_chunk": 56,
             },
         }
     )
@@ -80,7 +80,7 @@ def toy_model(*, seed: int) -> dict:
         "name": "toy",
         "width": 128,
         "num_layers": 4,
-        "vocab_size": 512,
+        "vocab_size": 640,
         "seed": seed,
     }
 
@@ -92,6 +92,6 @@ def shrink(config: ConfigDict) -> None:
     config.eval.samples = 2
     config.rollout.max_response_tokens = 48
     config.rollout.concurrency = config.engine.rows = 8
-    config.engine.length = config.batch.row_length = 96
+    config.engine.length = config.batch.row_length = 80
     config.batch.rows_per_microbatch = 4
     config.checkpoint.every = 1

@@ -27,7 +27,7 @@ from agentic_jax.training import rl, sft
 from configs import quickstart, quickstart_sft
 from launch import flags as shared
 
-TEACHER_FRACTIONS = {"tool": 0.4, "direct": 0.45, "recovery": 0.15}
+TEACHER_FRACTIONS = {"tool": 0.37, "direct": 0.5, "recovery": 0.13}
 _WORKDIR = flags.DEFINE_string("workdir", "runs/quickstart", "Everything goes there.")
 _SEED = flags.DEFINE_integer("seed", 0, "Of weights, problems and sampling.")
 _SIZE = flags.DEFINE_enum(
@@ -83,7 +83,7 @@ def _recipes(workdir: pathlib.Path, *, seed: int, size: str) -> tuple[Recipe, Re
 async def _write_teacher(recipe: Recipe, path: pathlib.Path, *, seed: int) -> None:
     """Plays the teacher over training problems and keeps what came out right."""
     config, rng = recipe.config, np.random.default_rng([seed, 3])
-    count = 40 * config["trajectories_per_step"]
+    count = 100 * config["trajectories_per_step"]
     tasks = word_problems(split="train", count=count, seed=seed)
     modes = mixed_modes(count, TEACHER_FRACTIONS, rng)
     turns = {t.id: teacher_turns(t, m, rng) for t, m in zip(tasks, modes, strict=True)}

@@ -23,6 +23,16 @@ _STORIES = (
 _THINGS = ("pens", "eggs", "cups", "nuts", "books", "coins", "cards", "stamps")
 _NAMES = ("Ana", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Ida")
 TEACHER_MODES = ("tool", "direct", "recovery")
+_MISTAKES = {  # What the teacher gets wrong, and what Python says to it.
+    "prin({a}*{b})": (
+        'Traceback (most recent call last):\n  File "main.py", line 1, in <module>\n'
+        "    prin({a}*{b})\n    ^^^^\nNameError: name 'prin' is not defined"
+    ),
+    "print({a}*{b}": (
+        '  File "main.py", line 1\n    print({a}*{b}\n         ^\n'
+        "SyntaxError: '(' was never closed"
+    ),
+}
 
 
 def word_problems(*, split: str, count: int, seed: int) -> list[Task]:
@@ -74,15 +84,28 @@ def teacher_turns(task: Task, mode: str, rng: np.random.Generator) -> list[str]:
     a, b = task.extra["factors"]
     answer = f"\\boxed{{{task.answer}}}"
     call = python_call(f"print({a}*{b})")
-    mistakes = (f"print({a}*{b}", f"prin({a}*{b})", f"print({a}x{b})")
+    mistake = str(rng.choice(list(_MISTAKES))).format(a=a, b=b)
     turns = {
         "tool": [call, answer],
         "direct": [answer],
-        "recovery": [python_call(str(rng.choice(mistakes))), call, answer],
+        "recovery": [python_call(mistake), call, answer],
     }
     if mode not in turns:
         raise ValueError(f"mode is one of {', '.join(turns)}, not {mode!r}")
     return turns[mode]
+
+
+def typical_texts(count: int) -> list[str]:
+    """What stands in such conversations, for learning a tokenizer's merges."""
+    rng = np.random.default_rng(0)
+    texts = []
+    for i, task in enumerate(word_problems(split="train", count=count, seed=0)):
+        a, b = task.extra["factors"]
+        mode = TEACHER_MODES[i % len(TEACHER_MODES)]
+        texts.append(f"user\n{task.messages[0]['content']}")
+        texts += [f"assistant\n{turn}" for turn in teacher_turns(task, mode, rng)]
+        texts += [said.format(a=a, b=b) for said in _MISTAKES.values()]
+    return texts
 
 
 def python_call(code: str) -> str:

@@ -1,8 +1,10 @@
 """From a recipe and a model to sharded state and jitted functions."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 
 import jax
+from absl import logging
 
 from agentic_jax import sharding
 from agentic_jax.models.config import ModelConfig
@@ -28,7 +30,7 @@ def build_device(
             no sharding rule.
     """
     config = recipe.config
-    mesh = sharding.make_mesh(config["mesh"])
+    mesh = _make_mesh(config["mesh"])
     rows = config["batch"]["rows_per_microbatch"]
     devices = mesh.shape["data"] * mesh.shape["fsdp"]
     if rows % devices:
@@ -50,17 +52,39 @@ def build_device(
         "param_shardings": state_shardings.params,
         "row_sharding": sharding.row_sharding(mesh),
     }
+    apply = steps.make_apply_fn(recipe.optimizer, state_shardings=state_shardings)
     device = Device(
-        score=steps.make_score_fn(forward, **shardings),
-        zeros=steps.make_zeros_fn(state_shardings.params),
-        grad=steps.make_grad_fn(forward, recipe.loss, **shardings),
-        apply=steps.make_apply_fn(recipe.optimizer, state_shardings=state_shardings),
+        score=_within(mesh, steps.make_score_fn(forward, **shardings)),
+        zeros=_within(mesh, steps.make_zeros_fn(state_shardings.params)),
+        grad=_within(mesh, steps.make_grad_fn(forward, recipe.loss, **shardings)),
+        apply=_within(mesh, apply),
         put=lambda tree: sharding.put_batch(tree, mesh),
         rows=rows,
         targets=recipe.credit
         and make_targets_fn(recipe.credit, recipe.aggregation, recipe.correction),
     )
     return device, state
+
+
+def _make_mesh(axes: Mapping[str, int]) -> jax.sharding.Mesh:
+    """The mesh of the config; without a -1 it may leave devices unused."""
+    if -1 in axes.values():
+        return sharding.make_mesh(axes)
+    devices = jax.devices()
+    wanted = math.prod(axes.values())
+    if wanted < len(devices):
+        logging.info("the mesh uses %d of %d devices", wanted, len(devices))
+    return sharding.make_mesh(axes, devices[:wanted])
+
+
+def _within(mesh: jax.sharding.Mesh, function: Callable) -> Callable:
+    """The function, traced and called with `mesh` as the one that constraints mean."""
+
+    def call(*args):
+        with jax.set_mesh(mesh):
+            return function(*args)
+
+    return call
 
 
 def _init_fn(recipe: Recipe) -> Callable:

@@ -3,6 +3,7 @@
 import errno
 import pathlib
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,9 +17,17 @@ class Checkpointer:
         directory: holds one folder per saved step; a step that was cut short by a
             crash never counts.
         keep: how many of the newest are kept.
+        free_bytes: path to the bytes that its disk has left.
     """
 
-    def __init__(self, directory: pathlib.Path, *, keep: int):
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        *,
+        keep: int,
+        free_bytes: Callable[[pathlib.Path], int] = lambda p: shutil.disk_usage(p).free,
+    ):
+        self._free_bytes = free_bytes
         self.directory = pathlib.Path(directory).absolute()
         self._manager = ocp.CheckpointManager(
             self.directory,
@@ -39,7 +48,7 @@ class Checkpointer:
             OSError: the disk has no room for it; what is saved already stays.
         """
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-        free = shutil.disk_usage(self.directory).free
+        free = self._free_bytes(self.directory)
         if free < needed * 1.1:
             raise OSError(
                 errno.ENOSPC,

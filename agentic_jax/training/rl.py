@@ -1,6 +1,7 @@
 """Agentic RL: problems to trajectories to credit to new weights, in one loop."""
 
 import asyncio
+import contextlib
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -50,58 +51,59 @@ def train(recipe: Recipe, *, workdir: str | pathlib.Path) -> tuple[Model, Any]:
 
 async def _train(recipe: Recipe, workdir: pathlib.Path) -> tuple[Model, Any]:
     config = recipe.config
+    num_steps, evals = config["num_steps"], config["eval"]["every"]
+    keep, saves = config["checkpoint"]["keep"], config["checkpoint"]["every"]
     logging.info("batch arithmetic:\n%s", batch_table(config))
-    checkpoints = Checkpointer(
-        workdir / "checkpoints", keep=config["checkpoint"]["keep"]
-    )
-    first = checkpoints.latest() or 0
-    open_workdir(workdir, config, latest=checkpoints.latest())
-    model = recipe.model()
-    stream = TaskStream(recipe.tasks(), seed=config["seed"])
-    held_out = recipe.eval_tasks()[: config["eval"]["problems"]]
-    device, state = build_device(
-        recipe, model, temperature=config["rollout"]["temperature"]
-    )
-    ref_params = _reference(config, state)
-    if first:
-        state, extra = checkpoints.restore(state)
-        stream.restore(extra["stream"])
-    writer = MetricWriter(workdir, next_step=first)
-    trace.drop_traces(workdir, from_step=first)
-    num_steps = config["num_steps"]
-    async with open_services(recipe, model, params=state.params) as services:
+    async with contextlib.AsyncExitStack() as stack:
+        checkpoints = Checkpointer(workdir / "checkpoints", keep=keep)
+        stack.callback(checkpoints.close)
+        first = checkpoints.latest() or 0
+        open_workdir(workdir, config, latest=checkpoints.latest())
+        model = recipe.model()
+        stream = TaskStream(recipe.tasks(), seed=config["seed"])
+        held_out = recipe.eval_tasks()[: config["eval"]["problems"]]
+        device, state = build_device(
+            recipe, model, temperature=config["rollout"]["temperature"]
+        )
+        ref_params = _reference(config, state)
+        if first:
+            state, extra = checkpoints.restore(state)
+            stream.restore(extra["stream"])
+        writer = MetricWriter(workdir, next_step=first)
+        stack.callback(writer.close)
+        trace.drop_traces(workdir, from_step=first)
+        services = await stack.enter_async_context(
+            open_services(recipe, model, params=state.params)
+        )
         await services.engine.update_weights(state.params, first)
-        with progress("train", num_steps, unit="step", initial=first) as advance:
-            for step in range(first, num_steps):
-                clock = Clock()
-                tasks = stream.next(config["prompts_per_step"])
-                groups = await _rollouts(services, tasks, config=config, step=step)
-                samples = _rewarded(recipe, groups, step)
-                clock.lap("rollout")
-                state, metrics, rows = _learn(
-                    recipe, device, state, samples, step=step, ref_params=ref_params
+        advance = stack.enter_context(
+            progress("train", num_steps, unit="step", initial=first)
+        )
+        for step in range(first, num_steps):
+            clock = Clock()
+            tasks = stream.next(config["prompts_per_step"])
+            groups = await _rollouts(services, tasks, config=config, step=step)
+            samples = _rewarded(recipe, groups, step)
+            clock.lap("rollout")
+            state, metrics, rows = _learn(
+                recipe, device, state, samples, step=step, ref_params=ref_params
+            )
+            clock.lap("learn")
+            await services.engine.update_weights(state.params, step + 1)
+            if evals and (step + 1) % evals == 0:
+                report = await evaluate(
+                    services, held_out, config=config, step=step + 1
                 )
-                clock.lap("learn")
-                await services.engine.update_weights(state.params, step + 1)
-                if _is_due(step, config["eval"]["every"]):
-                    report = await evaluate(
-                        services, held_out, config=config, step=step + 1
-                    )
-                    metrics |= report.metrics()
-                    clock.lap("eval")
-                trace.write_trace(workdir, step, rows, decode=services.chat.decode)
-                metrics |= _rollout_metrics(groups, samples)
-                timing = clock.metrics(tokens=_count_tokens(groups))
-                writer.write(step, metrics | timing | services.timing())
-                if (
-                    _is_due(step, config["checkpoint"]["every"])
-                    or step + 1 == num_steps
-                ):
-                    checkpoints.save(step + 1, state, {"stream": stream.state()})
-                _log_line(step, num_steps, metrics, timing)
-                advance(1)
-    checkpoints.close()
-    writer.close()
+                metrics |= report.metrics()
+                clock.lap("eval")
+            trace.write_trace(workdir, step, rows, decode=services.chat.decode)
+            metrics |= _rollout_metrics(groups, samples)
+            timing = clock.metrics(tokens=_count_tokens(groups))
+            writer.write(step, metrics | timing | services.timing())
+            if (step + 1) % saves == 0 or step + 1 == num_steps:
+                checkpoints.save(step + 1, state, {"stream": stream.state()})
+            _log_line(step, num_steps, metrics, timing)
+            advance(1)
     return model, state.params
 
 
@@ -191,10 +193,6 @@ def _reference(config: Mapping[str, Any], state: TrainState) -> Any:
     if config["kl"]["name"] == "none":
         return None
     return jax.tree.map(jnp.copy, state.params)
-
-
-def _is_due(step: int, every: int) -> bool:
-    return every > 0 and (step + 1) % every == 0
 
 
 def _rollout_metrics(groups, samples) -> dict[str, float]:

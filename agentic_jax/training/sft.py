@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import pathlib
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,20 +45,24 @@ def train(recipe: Recipe, *, workdir: str | pathlib.Path) -> tuple[Model, Any]:
 
 async def _train(recipe: Recipe, workdir: pathlib.Path) -> tuple[Model, Any]:
     config = recipe.config
-    checkpoints = Checkpointer(
-        workdir / "checkpoints", keep=config["checkpoint"]["keep"]
-    )
-    first = checkpoints.latest() or 0
-    open_workdir(workdir, config, latest=checkpoints.latest())
-    trajectories = read_trajectories(config["trajectories"])
-    model = recipe.model()
-    device, state = build_device(recipe, model, temperature=1.0)
-    if first:
-        state, _ = checkpoints.restore(state)
-    writer = MetricWriter(workdir, next_step=first)
-    num_steps, every = config["num_steps"], config["eval"]["every"]
+    num_steps, evals = config["num_steps"], config["eval"]["every"]
+    keep, saves = config["checkpoint"]["keep"], config["checkpoint"]["every"]
     async with contextlib.AsyncExitStack() as stack:
-        if every:
+        checkpoints = Checkpointer(workdir / "checkpoints", keep=keep)
+        stack.callback(checkpoints.close)
+        first = checkpoints.latest() or 0
+        open_workdir(workdir, config, latest=checkpoints.latest())
+        trajectories = read_trajectories(config["trajectories"])
+        model = recipe.model()
+        _check_ids(trajectories, model, config["trajectories"])
+        device, state = build_device(recipe, model, temperature=1.0)
+        done = False
+        if first:
+            state, extra = checkpoints.restore(state)
+            done = extra["done"]
+        writer = MetricWriter(workdir, next_step=first)
+        stack.callback(writer.close)
+        if evals:
             services = await stack.enter_async_context(
                 open_services(recipe, model, params=state.params)
             )
@@ -66,31 +71,25 @@ async def _train(recipe: Recipe, workdir: pathlib.Path) -> tuple[Model, Any]:
             progress("sft", num_steps, unit="step", initial=first)
         )
         for step in range(first, num_steps):
+            if done:
+                break
             clock = Clock()
-            chosen = _drawn(trajectories, config, step)
-            batch, targets = _packed(chosen, config)
+            batch, targets = _packed(_drawn(trajectories, config, step), config)
             state, metrics = update(device, state, batch, targets)
             clock.lap("update")
-            done = False
-            if every and (step + 1) % every == 0:
+            if evals and (step + 1) % evals == 0:
                 await services.engine.update_weights(state.params, step + 1)
                 report = await evaluate(
                     services, held_out, config=config, step=step + 1
                 )
                 metrics |= report.metrics()
-                done = report.average >= config["stop_at_score"]
                 clock.lap("eval")
-            tokens = int(batch.mask.sum())
-            writer.write(step, metrics | clock.metrics(tokens=tokens))
+                done = report.average >= config["stop_at_score"]
+                logging.info("step %d: score %.3f", step + 1, report.average)
+            writer.write(step, metrics | clock.metrics(tokens=int(batch.mask.sum())))
+            if (step + 1) % saves == 0 or done or step + 1 == num_steps:
+                checkpoints.save(step + 1, state, {"done": done})
             advance(1, loss=metrics["sft/loss"])
-            last = done or step + 1 == num_steps
-            if last or (step + 1) % config["checkpoint"]["every"] == 0:
-                checkpoints.save(step + 1, state, {})
-            if done:
-                logging.info("score %.3f at step %d: done", report.average, step + 1)
-                break
-    checkpoints.close()
-    writer.close()
     save_model(model, state.params, workdir / "model")
     return model, state.params
 
@@ -115,9 +114,26 @@ def read_trajectories(path: str | pathlib.Path) -> list[Trajectory]:
 
 
 def save_model(model: Model, params: Any, path: pathlib.Path) -> None:
-    """Writes parameters and tokenizer as a directory that transformers loads."""
-    hf_weights.save(params, model.config, path)
-    model.tokenizer.save_pretrained(path)
+    """Writes parameters and tokenizer as a directory that transformers loads.
+
+    An earlier one is replaced once the new one is whole.
+    """
+    fresh = path.with_name(path.name + ".new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    hf_weights.save(params, model.config, fresh)
+    model.tokenizer.save_pretrained(fresh)
+    shutil.rmtree(path, ignore_errors=True)
+    fresh.rename(path)
+
+
+def _check_ids(trajectories: Sequence[Trajectory], model: Model, path: str) -> None:
+    """Raises if the trajectories were made with a larger tokenizer."""
+    most = max(int(t.token_ids.max()) for t in trajectories)
+    if most >= model.config.vocab_size:
+        raise ValueError(
+            f"{path} has token id {most}, the model's vocabulary ends at "
+            f"{model.config.vocab_size - 1}: make it again with this model's tokenizer"
+        )
 
 
 def _drawn(

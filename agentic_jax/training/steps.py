@@ -88,12 +88,12 @@ def make_grad_fn(
 
 
 def make_apply_fn(optimizer: optax.GradientTransformation, *, state_shardings: Any):
-    """Jitted (TrainState, grads) -> (TrainState, gradient norm []); the state is donated."""
+    """Jitted (TrainState, grads) -> (TrainState, gradient norm); donates the state."""
 
     def apply(state: TrainState, grads: Any):
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        norm = optax.global_norm(grads)
+        norm = optax.tree.norm(grads)
         return TrainState(params, opt_state, state.updates + 1), norm
 
     return jax.jit(
