@@ -37,7 +37,8 @@ def normalize_group(
     centered = center_group(rewards, valid)
     count = jnp.sum(valid)
     variance = jnp.sum(jnp.square(centered)) / jnp.maximum(count - ddof, 1)
-    return centered / (jnp.sqrt(variance) + eps)
+    scale = jnp.sqrt(variance) + eps
+    return centered / jnp.where(scale > 0, scale, 1.0)
 
 
 def center_group(rewards: jax.Array, valid: jax.Array) -> jax.Array:
@@ -129,7 +130,8 @@ def scale_by_batch(rewards: jax.Array, valid: jax.Array, *, eps: float) -> jax.A
     count = jnp.sum(valid)
     mean = jnp.sum(rewards) / jnp.maximum(count, 1)
     squares = jnp.where(valid, jnp.square(rewards - mean), 0.0)
-    return centered / (jnp.sqrt(jnp.sum(squares) / jnp.maximum(count - 1, 1)) + eps)
+    scale = jnp.sqrt(jnp.sum(squares) / jnp.maximum(count - 1, 1)) + eps
+    return centered / jnp.where(scale > 0, scale, 1.0)
 
 
 def normalize_each_reward(

@@ -28,7 +28,7 @@ def token_mean_weights(
 
     Source: DAPO (arXiv:2503.14476), eq. 8, over the whole step.
     """
-    return mask / jnp.maximum(jnp.sum(mask), 1)
+    return mask.astype(float) / jnp.maximum(jnp.sum(mask), 1)
 
 
 def group_token_mean_weights(
@@ -52,7 +52,7 @@ def group_token_mean_weights(
     )
     num_groups = jnp.maximum(jnp.sum(counts > 0), 1)
     per_token = counts[flat_ids].reshape(mask.shape)
-    return mask / jnp.maximum(per_token, 1) / num_groups
+    return mask.astype(float) / jnp.maximum(per_token, 1) / num_groups
 
 
 def sequence_mean_weights(
@@ -72,7 +72,7 @@ def sequence_mean_weights(
     """
     counts = segment_count(mask, segment_ids)
     per_token = jnp.maximum(to_tokens(counts, segment_ids), 1)
-    return mask / per_token / _num_sequences(counts)
+    return mask.astype(float) / per_token / _num_sequences(counts)
 
 
 def sequence_sum_weights(
@@ -91,7 +91,7 @@ def sequence_sum_weights(
     Source: TEPO (arXiv:2602.02050), eq. 6.
     """
     counts = segment_count(mask, segment_ids)
-    return mask / _num_sequences(counts)
+    return mask.astype(float) / _num_sequences(counts)
 
 
 def fixed_length_weights(
@@ -120,7 +120,7 @@ def fixed_length_weights(
     if max_tokens < 1:
         raise ValueError(f"max_tokens is {max_tokens}; the horizon must be at least 1")
     counts = segment_count(mask, segment_ids)
-    return mask / _num_sequences(counts) / max_tokens
+    return mask.astype(float) / _num_sequences(counts) / max_tokens
 
 
 def _num_sequences(counts: jax.Array) -> jax.Array:

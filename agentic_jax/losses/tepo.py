@@ -147,7 +147,8 @@ def call_advantages(
     squares = _group_sum(turns.calls * jnp.square(centered), outcome, turns)
     scale = jnp.sqrt(squares / jnp.maximum(count - ddof, 1)) + eps
     differ = _calls_differ(outcome, turns, alpha=alpha)
-    normalized = centered / turn_values(scale, outcome, turns, fill=1.0)
+    scale = turn_values(scale, outcome, turns, fill=1.0)
+    normalized = centered / jnp.where(scale > 0, scale, 1.0)
     informative = turn_values(differ.astype(scale.dtype), outcome, turns) > 0
     return jnp.where(informative, normalized, 0.0)
 

@@ -53,7 +53,7 @@ def aggregate(mask: np.ndarray, params: dict[str, Any]) -> jax.Array:
     name = AGGREGATION_NAMES[params["agg"]]
     if name != "fixed_length":
         weights = AGGREGATIONS[name](mask, segment_ids, segment_ids)
-        # verl adds 1e-8 to the length of each sequence, which shows where terms cancel.
+        # verl adds 1e-8 to the length of each sequence: it shows where terms cancel.
         length = mask.sum(axis=1, keepdims=True)
         return weights * length / (length + (1e-8 if name == "sequence_mean" else 0.0))
     # verl divides by the horizon alone; ours divides by the number of sequences too.
@@ -248,7 +248,9 @@ def kl(case: dict[str, Any]) -> dict[str, Any]:
 
 def entropy_logprob(case: dict[str, Any]) -> dict[str, Any]:
     (logits,) = arrays(case, "logits")
-    logits = logits.reshape((-1,) + logits.shape[-2:])  # Some cases have no batch.
+    if logits.ndim == 2:  # Positions without a batch.
+        inputs = case["inputs"] | {"logits": logits[None]}
+        return {k: v[0] for k, v in entropy_logprob(case | {"inputs": inputs}).items()}
     temperature = case["params"]["temperature"]
     if "input_ids" not in case["inputs"]:
         # The reference does not shift: a position before the first makes up for it.

@@ -1,0 +1,70 @@
+import itertools
+
+import jax.numpy as jnp
+import pytest
+
+from agentic_jax.conformance.__main__ import main
+from agentic_jax.conformance.checks import SLOTS, check
+
+SHIPPED = [(slot, name) for slot, table in SLOTS.items() for name in table]
+REPRESENTATIVES = [("surrogate", "dual_clipped"), ("aggregation", "sequence_mean")]
+
+
+def failures(slot, name, options=None, first=None):
+    found = itertools.islice(check(slot, name, options or {}), first)
+    return {name: problem for name, problem in found if problem}
+
+
+@pytest.mark.parametrize("slot, name", SHIPPED)
+def test_shipped_functions_keep_the_properties_of_one_compilation(slot, name):
+    assert failures(slot, name, first=8) == {}
+
+
+@pytest.mark.parametrize("slot, name", REPRESENTATIVES)
+def test_one_function_of_each_kind_keeps_the_whole_contract(slot, name):
+    assert failures(slot, name) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slot, name", SHIPPED)
+def test_shipped_functions_keep_the_whole_contract(slot, name):
+    assert failures(slot, name) == {}
+
+
+def mean_over_the_rows_at_hand(log_ratio, advantages):
+    """Broken: divides by statistics of the micro-batch."""
+    return -jnp.exp(log_ratio) * (advantages - advantages.mean())
+
+
+def drifts_with_the_row(log_ratio, advantages):
+    """Broken: a token's loss depends on where its row lies."""
+    place = jnp.arange(log_ratio.shape[0], dtype=jnp.float32)[:, None]
+    return -jnp.exp(log_ratio) * advantages * (1.0 + place)
+
+
+def unguarded(log_ratio, advantages):
+    """Broken: 0 / 0 where the advantage is 0, which masked tokens have."""
+    return -jnp.exp(log_ratio) * advantages * advantages / advantages
+
+
+def test_broken_functions_fail_the_property_that_they_break():
+    module = "tests.test_conformance"
+    batch_mean = failures("surrogate", f"{module}:mean_over_the_rows_at_hand", first=10)
+    assert {"padding", "micro-batches"} <= batch_mean.keys()
+    drift = failures("surrogate", f"{module}:drifts_with_the_row", first=8)
+    assert "order of rows" in drift
+    assert "finite" in failures("surrogate", f"{module}:unguarded", first=8)
+
+
+@pytest.mark.slow
+def test_command_names_what_fails_and_exits_with_1(capsys):
+    name = "tests.test_conformance:mean_over_the_rows_at_hand"
+    assert main(["surrogate", name]) == 1
+    assert "FAIL  micro-batches: the loss goes from" in capsys.readouterr().out
+
+
+def test_unknown_slot_and_missing_option_are_named():
+    with pytest.raises(ValueError, match="unknown slot 'surogate'"):
+        failures("surogate", "clipped")
+    with pytest.raises(ValueError, match="has no option 'eps', did you mean"):
+        failures("surrogate", "clipped", {"eps": 0.2})
