@@ -48,6 +48,13 @@ class Services:
     rollout: Mapping[str, Any]
     system: str
 
+    def with_system(self, task: Task) -> Task:
+        """The task with the recipe's system message before its own messages."""
+        if not self.system:
+            return task
+        message = {"role": "system", "content": self.system}
+        return dataclasses.replace(task, messages=(message, *task.messages))
+
     def timing(self) -> dict[str, float]:
         """The engine's counters, as time/ metrics: a rerun need not repeat them."""
         return {f"time/engine_{k}": float(v) for k, v in self.engine.stats().items()}
@@ -131,7 +138,7 @@ def make_player(
 
     async def play(task: Task, p: int, g: int) -> Trajectory:
         trajectory = await run_episode(
-            _with_system(task, services.system),
+            services.with_system(task),
             services.engine,
             chat=chat,
             tools=tools,
@@ -150,13 +157,6 @@ def _jax_engine(params: Any, model: Model, chat: Chat, **options: Any) -> Engine
 
 
 ENGINES: dict[str, Callable[..., Engine]] = {"jax": _jax_engine}
-
-
-def _with_system(task: Task, system: str) -> Task:
-    if not system:
-        return task
-    message = {"role": "system", "content": system}
-    return dataclasses.replace(task, messages=(message, *task.messages))
 
 
 def _mixed(numbers: list[int]) -> int:

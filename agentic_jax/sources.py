@@ -1,6 +1,7 @@
 """Where models and problems come from: the functions that `model` and `tasks` name."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from agentic_jax.data.word_problems import typical_texts, word_problems
 from agentic_jax.models import hf_weights
 from agentic_jax.models.config import ModelConfig
 from agentic_jax.models.transformer import Transformer
+from agentic_jax.trajectory import Task
 
 
 @dataclass(frozen=True)
@@ -73,5 +75,19 @@ def toy(*, width: int, num_layers: int, vocab_size: int, seed: int) -> Model:
     return Model(params, config, tokenizer)
 
 
+def jsonl(
+    *,
+    path: str,
+    fields: Mapping[str, str],
+    domain: str = "math",
+    system: str = "",
+    instruction: str = "",
+) -> list[Task]:
+    """The problems of a JSON-lines file; see data.tasks.read_tasks."""
+    return read_tasks(
+        path, fields=fields, domain=domain, system=system, instruction=instruction
+    )
+
+
 MODELS = {"directory": from_directory, "toy": toy}
-TASKS = {"jsonl": read_tasks, "word_problems": word_problems}
+TASKS = {"jsonl": jsonl, "word_problems": word_problems}

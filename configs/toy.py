@@ -22,6 +22,7 @@ def host_sections() -> ConfigDict:
                 "split": "eval",
                 "count": 128,
                 "seed": 0,
+                "digits": [2, 2],
             },
             "chat": {"format": "hermes", "system": "", "list_tools": False},
             "tools": {"python": {"name": "python", "timeout": 10.0, "max_chars": 160}},

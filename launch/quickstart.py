@@ -7,27 +7,20 @@ trains a small Qwen3 on that from scratch, then lets GRPO-TCR find out by itself
 the tool pays. Run again, it goes on where it was stopped. summary.json has the numbers.
 """
 
-import asyncio
 import json
 import pathlib
 import time
 
-import numpy as np
 from absl import flags, logging
 
-from agentic_jax.data.teacher import mixed_modes, play_teacher, write_trajectories
-from agentic_jax.data.word_problems import teacher_turns, word_problems
 from agentic_jax.evaluation import benchmark
 from agentic_jax.monitor.clock import cpu_seconds, peak_rss_mb
-from agentic_jax.monitor.progress import progress
 from agentic_jax.recipe import Recipe, build_rl, build_sft
-from agentic_jax.rollout.episode import Limits
-from agentic_jax.services import open_services
 from agentic_jax.training import rl, sft
 from configs import quickstart, quickstart_sft
 from launch import flags as shared
+from launch import teacher
 
-TEACHER_FRACTIONS = {"tool": 0.37, "direct": 0.5, "recovery": 0.13}
 _WORKDIR = flags.DEFINE_string("workdir", "runs/quickstart", "Everything goes there.")
 _SEED = flags.DEFINE_integer("seed", 0, "Of weights, problems and sampling.")
 _SIZE = flags.DEFINE_enum(
@@ -43,7 +36,8 @@ def main(_: list[str]) -> None:
     teacher_file = pathlib.Path(sft_recipe.config["trajectories"])
     if not teacher_file.exists():
         logging.info("1/5 the teacher solves problems with the tool")
-        asyncio.run(_write_teacher(sft_recipe, teacher_file, seed=_SEED.value))
+        count = 100 * sft_recipe.config["trajectories_per_step"]
+        teacher.write(sft_recipe, teacher_file, count=count, digits=(2, 2))
     logging.info("2/5 supervised training from scratch")
     sft.train(sft_recipe, workdir=workdir / "sft")
     logging.info("3/5 evaluation before RL")
@@ -78,35 +72,6 @@ def _recipes(workdir: pathlib.Path, *, seed: int, size: str) -> tuple[Recipe, Re
     if size == "small":
         rl_config.model.path = str(workdir / "sft" / "model")
     return build_sft(sft_config), build_rl(rl_config)
-
-
-async def _write_teacher(recipe: Recipe, path: pathlib.Path, *, seed: int) -> None:
-    """Plays the teacher over training problems and keeps what came out right."""
-    config, rng = recipe.config, np.random.default_rng([seed, 3])
-    count = 100 * config["trajectories_per_step"]
-    tasks = word_problems(split="train", count=count, seed=seed)
-    modes = mixed_modes(count, TEACHER_FRACTIONS, rng)
-    turns = {t.id: teacher_turns(t, m, rng) for t, m in zip(tasks, modes, strict=True)}
-    rollout, model = config["rollout"], recipe.model()
-    async with open_services(recipe, model, params=model.params) as services:
-        with progress("teacher", count, unit="trajectory") as advance:
-            played = await play_teacher(
-                tasks,
-                turns,
-                chat=services.chat,
-                tools=services.tools,
-                limits=Limits(
-                    rollout["max_prompt_tokens"],
-                    rollout["max_response_tokens"],
-                    rollout["max_turns"],
-                ),
-                concurrency=rollout["concurrency"],
-                on_done=lambda trajectory: advance(1),
-            )
-        scored = [await services.verify(t) for t in played]
-    right = [t for t in scored if t.stop == "answer" and t.score == 1.0]
-    logging.info("the teacher got %d of %d right; these are kept", len(right), count)
-    write_trajectories(path, right)
 
 
 def _evaluated(recipe: Recipe, params) -> benchmark.Report:

@@ -1,10 +1,12 @@
 """Procedural arithmetic word problems, and a scripted teacher that solves them.
 
-Products of two-digit numbers: a small policy cannot work them out, a tool can.
+Products of numbers with several digits: a small policy cannot work them out, a tool
+can.
 """
 
 import json
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -35,13 +37,16 @@ _MISTAKES = {  # What the teacher gets wrong, and what Python says to it.
 }
 
 
-def word_problems(*, split: str, count: int, seed: int) -> list[Task]:
+def word_problems(
+    *, split: str, count: int, seed: int, digits: Sequence[int]
+) -> list[Task]:
     """`count` problems whose factors never occur, in that order, in the other split.
 
     Args:
         split: "train" or "eval"; one factor pair in five belongs to "eval".
         count: number of problems; factor pairs may repeat in different stories.
         seed: of the draw.
+        digits: of the two factors, such as (2, 3).
 
     Raises:
         ValueError: another split.
@@ -51,7 +56,7 @@ def word_problems(*, split: str, count: int, seed: int) -> list[Task]:
     rng = np.random.default_rng([seed, zlib.crc32(split.encode())])
     tasks: list[Task] = []
     while len(tasks) < count:
-        a, b = (int(x) for x in rng.integers(11, 100, size=2))
+        a, b = (int(rng.integers(10 ** (n - 1) + 1, 10**n)) for n in digits)
         if (zlib.crc32(f"{a}*{b}".encode()) % 5 == 0) != (split == "eval"):
             continue
         text = rng.choice(_STORIES).format(
@@ -99,7 +104,9 @@ def typical_texts(count: int) -> list[str]:
     """What stands in such conversations, for learning a tokenizer's merges."""
     rng = np.random.default_rng(0)
     texts = []
-    for i, task in enumerate(word_problems(split="train", count=count, seed=0)):
+    for i, task in enumerate(
+        word_problems(split="train", count=count, seed=0, digits=(2, 2))
+    ):
         a, b = task.extra["factors"]
         mode = TEACHER_MODES[i % len(TEACHER_MODES)]
         texts.append(f"user\n{task.messages[0]['content']}")

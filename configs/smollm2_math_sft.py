@@ -1,0 +1,39 @@
+"""A short supervised start of SmolLM2-135M-Instruct on tool trajectories.
+
+Stopped as soon as the held-out score at temperature 1 reaches 0.2: an untrained model
+never writes a well-formed call, and a fully trained one leaves RL nothing to do. The
+commands are in configs/smollm2_math.py.
+"""
+
+from ml_collections.config_dict import ConfigDict
+
+from configs import quickstart_sft, smollm2_math, toy
+
+
+def get_config(size: str = "small") -> ConfigDict:
+    """ "small" is SmolLM2; "tiny" is for tests."""
+    toy.check_size(size, ("small", "tiny"))
+    if size == "tiny":
+        return quickstart_sft.get_config("tiny")
+    config = quickstart_sft.get_config("small")
+    smollm2_math.host_sections(config)
+    config.model = {
+        "name": "directory",
+        "path": "models/smollm2",
+        "dtype": "float32",
+        "layer_loop": "unroll",
+        "remat": "none",
+    }
+    config.trajectories = "runs/smollm2/teacher.jsonl"
+    config.num_steps = 30
+    config.trajectories_per_step = 8
+    config.stop_at_score = 0.2
+    config.eval.every = 3
+    config.eval.problems = 50
+    config.optimizer.schedule = {
+        "name": "constant",
+        "learning_rate": 3e-5,
+        "warmup_steps": 2,
+    }
+    config.checkpoint.every = 30
+    return config
