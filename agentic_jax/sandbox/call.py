@@ -22,7 +22,7 @@ _MESSAGES = {
     "cpu": "Stopped: the limit of {limits.cpu_seconds:g} s of CPU time was reached.",
     "memory": "Stopped: the memory limit of {limits.memory_mb} MB was exceeded.",
     "output": "Stopped: more than {limits.max_drained_bytes} bytes were printed.",
-    "disk": "Stopped: the limit of {limits.disk_mb} MB of files was exceeded.",
+    "disk": "Stopped: more than {limits.disk_mb} MB or {limits.max_files} files.",
     "": "",
 }
 _T = TypeVar("_T")

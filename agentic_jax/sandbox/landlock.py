@@ -131,7 +131,7 @@ class LandlockTier:
         strays = {p: calls[t] for p, t in self._strays(mains)[0].items() if t in calls}
         uses = watch.usage(mains | strays)
         for call_id, use in uses.items():
-            use.disk_bytes = _used_bytes(self._directory(call_id))
+            use.disk_bytes, use.files = _used(self._directory(call_id))
         return uses
 
     def kill(self, call_id: int, main: int) -> None:
@@ -258,16 +258,17 @@ def remove_tree(top: str) -> None:
     os.rmdir(top)
 
 
-def _used_bytes(directory: str) -> int:
-    """Disk space below a directory, as far as it can be seen; files come and go."""
-    total, pending = 0, [directory]
+def _used(directory: str) -> tuple[int, int]:
+    """Bytes and entries below a directory, as far as it can be seen."""
+    total, files, pending = 0, 0, [directory]
     while pending:
         with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
             for entry in entries:
+                files += 1
                 total += entry.stat(follow_symlinks=False).st_blocks * 512
                 if entry.is_dir(follow_symlinks=False):
                     pending.append(entry.path)
-    return total
+    return total, files
 
 
 def _is_directory(path: str) -> bool:

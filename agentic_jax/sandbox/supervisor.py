@@ -109,6 +109,7 @@ class Sandbox:
                 refusals.append(str(error))
                 continue
             if probe.stdout == "1\n":
+                self._restarts = 0  # Trying tiers is no fault.
                 logging.info("sandbox tier: %s", tier)
                 for refusal in refusals:
                     logging.warning("sandbox: %s", refusal)

@@ -21,7 +21,8 @@ class Use:
     pids: list[int] = field(default_factory=list)
     cpu_seconds: float = 0.0
     rss_bytes: int = 0
-    disk_bytes: int = 0  # Where no file system of the call's own bounds it.
+    disk_bytes: int = 0  # Both where no file system of the call's own bounds them.
+    files: int = 0
 
 
 def usage(roots: dict[int, int], *, without: Iterable[int] = ()) -> dict[int, Use]:

@@ -226,7 +226,10 @@ class Zygote:
                     self._kill(call, "memory")
             if use.cpu_seconds > call.limits["cpu_seconds"]:
                 self._kill(call, "cpu")
-            if use.disk_bytes > call.limits["disk_bytes"]:
+            if (
+                use.disk_bytes > call.limits["disk_bytes"]
+                or use.files > call.limits["max_files"]
+            ):
                 self._kill(call, "disk")
 
 
