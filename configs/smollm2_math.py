@@ -74,7 +74,7 @@ def host_sections(config: ConfigDict) -> None:
     config.eval_tasks.update(count=100, digits=[2, 3])
     config.eval.update(problems=100, samples=1)
     config.rollout.update(
-        max_prompt_tokens=96, max_response_tokens=160, max_turns=4, concurrency=32
+        max_prompt_tokens=96, max_response_tokens=208, max_turns=4, concurrency=32
     )
-    config.engine.update(rows=32, length=256, deterministic=False)
-    config.batch.update(row_length=256, rows_per_microbatch=4, logprob_chunk=128)
+    config.engine.update(rows=32, length=304, deterministic=False)
+    config.batch.update(row_length=304, rows_per_microbatch=4, logprob_chunk=152)

@@ -207,4 +207,6 @@ def _report(error: BaseException) -> None:
 
 
 def _is_ours(trace: types.TracebackType) -> bool:
-    return os.path.dirname(trace.tb_frame.f_code.co_filename) == _OURS
+    """Whether a frame is of this package, or of the parser that it calls."""
+    file = trace.tb_frame.f_code.co_filename
+    return os.path.dirname(file) == _OURS or file == ast.__file__

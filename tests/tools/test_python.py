@@ -115,3 +115,11 @@ def test_a_session_keeps_variables_for_one_trajectory_only():
             return texts
 
     assert asyncio.run(trajectories()) == ["No output.", "1", "0"] * 2
+
+
+def test_a_syntax_error_shows_the_code_and_not_our_parser():
+    (result,) = call_all("print(12*34")
+    assert result.text == (
+        "  File \"main.py\", line 1\n    print(12*34\n         ^\nSyntaxError: '(' was"
+        " never closed"
+    )
