@@ -22,10 +22,13 @@ from agentic_jax.rollout.jax_engine import JaxEngine
 from agentic_jax.sandbox.client import Sandbox
 from agentic_jax.sources import Model
 from agentic_jax.tools.base import Tool
-from agentic_jax.tools.python import python_tool
+from agentic_jax.tools.python import python_session_tool, python_tool
 from agentic_jax.trajectory import Task, Trajectory
 
-TOOLS: dict[str, Callable[..., Tool]] = {"python": python_tool}
+TOOLS: dict[str, Callable[..., Tool]] = {
+    "python": python_tool,
+    "python_session": python_session_tool,
+}
 
 
 @dataclass(frozen=True)

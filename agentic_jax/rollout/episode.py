@@ -12,7 +12,7 @@ from absl import logging
 
 from agentic_jax.chat.template import Chat
 from agentic_jax.rollout.engine import Engine, EngineError, SamplingParams
-from agentic_jax.tools.base import Tool, call_tool
+from agentic_jax.tools.base import Tool, call_tool, open_tools
 from agentic_jax.trajectory import CallRecord, Task, ToolCall, Trajectory, Turn
 
 
@@ -74,30 +74,33 @@ async def run_episode(
         return Trajectory(task, prompt, tuple(turns), stop, fault=fault)
 
     try:
-        for k in itertools.count():
-            params = dataclasses.replace(
-                sampling, max_tokens=budget, seed=seed_of_turn(k)
-            )
-            done = await engine.generate(context, params, session=session)
-            turns.append(Turn(done.token_ids, done.logprobs, done.weight_version))
-            budget -= len(done.token_ids)
-            if done.stop != "stop":
-                return finish("max_tokens")
-            calls = chat.parse(chat.decode(done.token_ids)).calls
-            if not calls or k + 1 == limits.max_turns:
-                return finish("max_turns" if calls else "answer")
-            records = await asyncio.gather(*(_timed_call(c, tools) for c in calls))
-            results = chat.render_results(done.token_ids, [r.result for r in records])
-            fits = len(results) < budget  # Else no room is left to read and answer.
-            turns[-1] = dataclasses.replace(
-                turns[-1],
-                calls=tuple(records),
-                result_token_ids=results if fits else results[:0],
-            )
-            if not fits:
-                return finish("max_tokens")
-            budget -= len(results)
-            context = np.concatenate([context, done.token_ids, results])
+        async with open_tools(tools) as opened:
+            for k in itertools.count():
+                params = dataclasses.replace(
+                    sampling, max_tokens=budget, seed=seed_of_turn(k)
+                )
+                done = await engine.generate(context, params, session=session)
+                turns.append(Turn(done.token_ids, done.logprobs, done.weight_version))
+                budget -= len(done.token_ids)
+                if done.stop != "stop":
+                    return finish("max_tokens")
+                calls = chat.parse(chat.decode(done.token_ids)).calls
+                if not calls or k + 1 == limits.max_turns:
+                    return finish("max_turns" if calls else "answer")
+                records = await asyncio.gather(*(_timed_call(c, opened) for c in calls))
+                results = chat.render_results(
+                    done.token_ids, [r.result for r in records]
+                )
+                fits = len(results) < budget  # Else no room is left to read and answer.
+                turns[-1] = dataclasses.replace(
+                    turns[-1],
+                    calls=tuple(records),
+                    result_token_ids=results if fits else results[:0],
+                )
+                if not fits:
+                    return finish("max_tokens")
+                budget -= len(results)
+                context = np.concatenate([context, done.token_ids, results])
     except (EngineError, OSError, TimeoutError) as error:
         fault = f"{type(error).__name__}: {error}"
         logging.warning("episode %s of task %s lost: %s", session, task.id, fault)
