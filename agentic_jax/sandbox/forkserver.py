@@ -79,32 +79,41 @@ class Run:
 
 
 class ForkServer:
-    """A zygote process and the calls that run on it."""
+    """A zygote process and the calls that run on it.
+
+    Raises:
+        SandboxError: the interpreter cannot be started.
+    """
 
     def __init__(self, python: str, template: Template, *, tier: Tier):
         self._loop = asyncio.get_running_loop()
         self._runs: dict[int, Run] = {}
         self._next_id = 1
-        self._ready: asyncio.Future[tuple] = self._loop.create_future()
+        self._ready: asyncio.Future[None] = self._loop.create_future()
         self._reaped: asyncio.Future[int] | None = None
         self.alive = True
         self.tier = tier
-        self.modules: tuple[str, ...] = ()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
-        with theirs:
+        command = [
+            *(python, "-I", "-B", "-X", "utf8", "-c", _BOOT),
+            *(_PACKAGE_ROOT, str(theirs.fileno())),
+            *(tier, template.warm_up, *template.modules),
+        ]
+        try:
             self._process = subprocess.Popen(
-                [
-                    *(python, "-I", "-B", "-X", "utf8", "-c", _BOOT),
-                    *(_PACKAGE_ROOT, str(theirs.fileno())),
-                    *(tier, template.warm_up, *template.modules),
-                ],
+                command,
                 env=_ENVIRONMENT,
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
+        except OSError as error:
+            self._control.close()
+            raise SandboxError(f"cannot start {python!r}: {error}") from error
+        finally:
+            theirs.close()
         self._loop.add_reader(self._control, self._receive)
 
     @property
@@ -163,8 +172,7 @@ class ForkServer:
         kind, run_id, *rest = marshal.loads(data)
         run = self._runs.get(run_id)
         if kind == "ready":
-            self.modules = tuple(rest[0])
-            self._ready.set_result(())
+            self._ready.set_result(None)
         elif kind == "refused":
             self.abandon(f"the {self.tier} tier is refused here: {rest[0]}")
         elif run is None:
@@ -175,6 +183,7 @@ class ForkServer:
             if not run.started.done():
                 run.started.set_result(rest[0])
         elif kind == "failed":
+            del self._runs[run_id]
             logging.warning("sandbox set-up failed: %s", rest[0])
             run.fail(SandboxError(f"set-up of the call failed: {rest[0]}"))
         elif kind == "ended":

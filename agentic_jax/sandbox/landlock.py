@@ -31,7 +31,8 @@ _READABLE = (
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _RLIMIT_LOCKS = 10
-_FIRST_UID = 200_000  # A zygote started by root gives each call a uid of its own.
+_FIRST_UID = 40_000  # A zygote started by root gives each call a uid of its own.
+_NUM_UIDS = 25_000  # Up to 65,535, as user namespaces of containers map no more.
 _KEEP_CAPS, _CAP_AMBIENT, _AMBIENT_RAISE, _DAC_READ_SEARCH = 8, 47, 2, 2
 _FEW_FILES = 16
 _MAX_SWEEPS = 2000
@@ -280,7 +281,7 @@ def _uid(call_id: int) -> int:
 
 
 def _tag(call_id: int) -> int:
-    return call_id % 50_000
+    return call_id % _NUM_UIDS
 
 
 def _end(pids: list[int]) -> None:

@@ -42,11 +42,12 @@ class Session:
         self._channel: socket.socket | None = None
         self._reply: asyncio.Future[int] | None = None
         self._number = 0
+        self._in_turn = asyncio.Lock()
 
     async def execute(
         self, code: str, *, timeout: float, echo: bool = True
     ) -> Execution:
-        """Runs one cell.
+        """Runs one cell, after those asked for earlier.
 
         At the time limit the cell gets KeyboardInterrupt and the variables stay; one
         that ignores it for a second is killed, and its session with it.
@@ -62,7 +63,7 @@ class Session:
         """
         check_positive("timeout", timeout)
         asked = time.monotonic()
-        async with self._slot():
+        async with self._in_turn, self._slot():
             try:
                 if self._running is None:
                     await self._open(code)

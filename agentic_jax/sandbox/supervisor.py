@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import marshal
 import os
 import platform
@@ -32,6 +33,7 @@ from agentic_jax.sandbox.grading import (
 from agentic_jax.sandbox.session import Session
 from agentic_jax.sandbox.templates import TEMPLATES, Template, choose_template
 
+_CALLS_PER_SERVER = 8  # One fork server keeps about this many cores busy.
 _PROBE_SECONDS = 10.0
 
 
@@ -81,7 +83,9 @@ class Sandbox:
         self._tiers = (*tiers, "unsafe") if allow_unsafe else tuple(tiers)
         self._tier: Tier = "namespaces"
         self._templates, self._python = templates, python
-        self._servers: dict[int, ForkServer] = {}
+        self._per_template = max(1, workers // _CALLS_PER_SERVER)
+        self._turn = itertools.count()
+        self._servers: dict[tuple[int, int], ForkServer] = {}
         self._slots = asyncio.Semaphore(workers)
         self._waiting = self._running = self._restarts = 0
 
@@ -209,7 +213,8 @@ class Sandbox:
     async def warm(self) -> None:
         """Starts every kind of fork server, so that no call waits for imports."""
         for template in range(len(self._templates)):
-            await self._server(template)
+            for _ in range(self._per_template):
+                await self._server(template)
 
     def health(self) -> dict[str, Any]:
         """What the service tells about itself; plain values."""
@@ -283,13 +288,14 @@ class Sandbox:
             return await running.finish(asked)
 
     async def _server(self, template: int) -> ForkServer:
-        """The living fork server of a template, started if there is none."""
-        old = server = self._servers.get(template)
+        """A living fork server of a template, in turn, started if there is none."""
+        place = template, next(self._turn) % self._per_template
+        old = server = self._servers.get(place)
         if server is None or not server.alive or server.tier != self._tier:
             server = ForkServer(
                 self._python, self._templates[template], tier=self._tier
             )
-            self._servers[template] = server
+            self._servers[place] = server
             if old is not None:
                 self._restarts += 1
                 logging.warning("fork server %d ended; started another", old.pid)

@@ -17,9 +17,12 @@ _FUSION_STATUS = {"ok": "Finished", "timeout": "TimeLimitExceeded"}  # Others: E
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """The JSON object of a request body; bytes that are not UTF-8 are replaced."""
+    """The JSON object of a request body; control characters may stay as they are.
+
+    Models write raw newlines into strings. Bytes that are not UTF-8 are replaced.
+    """
     try:
-        value = json.loads(body.decode(errors="replace"))
+        value = json.loads(body.decode(errors="replace"), strict=False)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the body is not JSON: {error}") from error
     if not isinstance(value, dict):

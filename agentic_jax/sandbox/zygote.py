@@ -233,16 +233,13 @@ class Zygote:
                 self._kill(call, "disk")
 
 
-def preload(modules: list[str], warm_up: str) -> list[str]:
-    """Imports what exists of `modules`, runs `warm_up`, returns the names found."""
-    found = []
+def preload(modules: list[str], warm_up: str) -> None:
+    """Imports what exists of `modules` and runs `warm_up`."""
     for name in modules:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
-            found.append(name)
     with contextlib.suppress(Exception):  # It names modules that may be missing.
         exec(warm_up, {})
-    return found
 
 
 def main(control_fd: int, tier_name: str, warm_up: str, modules: list[str]) -> None:
@@ -275,13 +272,13 @@ def main(control_fd: int, tier_name: str, warm_up: str, modules: list[str]) -> N
         file.write("500")
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     seccomp.load(seccomp.zygote_filter())
-    found = preload(modules, warm_up)
+    preload(modules, warm_up)
     gc.collect()
     gc.freeze()
     kernel.collapse_memory()
     # A waiting init shares this process's memory: /proc/1 must not be the code's own.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     zygote = Zygote(control, tier=tier, data_bytes=watch.data_bytes())
-    control.send(marshal.dumps(("ready", 0, found)))
+    control.send(marshal.dumps(("ready", 0)))
     with contextlib.suppress(ConnectionError):  # The supervisor is gone.
         zygote.serve()

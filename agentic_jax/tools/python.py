@@ -1,6 +1,5 @@
 """The Python interpreter tool."""
 
-import asyncio
 import contextlib
 import dataclasses
 import re
@@ -77,12 +76,10 @@ def python_session_tool(
 
     @contextlib.asynccontextmanager
     async def open_session() -> AsyncIterator[Tool]:
-        in_turn = asyncio.Lock()  # The calls of one turn share the variables.
         async with sandbox.session() as session:
 
             async def run(code: str) -> ToolResult:
-                async with in_turn:
-                    done = await session.execute(unfenced(code), timeout=timeout)
+                done = await session.execute(unfenced(code), timeout=timeout)
                 return tool_result(done, max_chars=max_chars)
 
             yield dataclasses.replace(tool, run=run, open=None)

@@ -71,6 +71,7 @@ def test_submissions_without_sense_are_refused():
     [
         (1, 1, True),
         (True, 1, False),
+        (True, 1.0, False),
         (1, 1.0, True),
         (0.1 + 0.2, 0.3, True),
         (0.31, 0.3, False),

@@ -87,6 +87,17 @@ def test_output_of_a_background_thread_comes_with_a_later_cell(cells):
     assert (first.stdout, second.stdout) == ("now\n", "late\n")
 
 
+def test_cells_asked_for_together_run_in_order(run, sandbox):
+    async def play():
+        async with sandbox.session() as session:
+            cells = [f"x = globals().get('x', '') + '{i}'\nx" for i in range(5)]
+            return await asyncio.gather(
+                *(session.execute(cell, timeout=5.0) for cell in cells)
+            )
+
+    assert [d.stdout for d in run(play())][-1] == "'01234'\n"
+
+
 def test_many_sessions_at_once(run, sandbox, leaves_nothing):
     async def one(i):
         async with sandbox.session() as session:

@@ -254,6 +254,15 @@ def test_a_call_of_which_nothing_ran_is_retried(run, sandbox):
     assert run(kill_idle()).stdout == "2\n"
 
 
+def test_an_interpreter_that_does_not_start_is_said(run):
+    async def enter():
+        async with Sandbox(python="/no/such/python"):
+            pass
+
+    with pytest.raises(SandboxError, match="cannot start '/no/such/python'"):
+        run(enter())
+
+
 def test_a_cancelled_call_is_ended(run, sandbox, leaves_nothing):
     async def cancel():
         call = asyncio.create_task(

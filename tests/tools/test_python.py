@@ -76,6 +76,21 @@ def test_long_output_keeps_head_and_tail():
     assert len(result.text) < 2100
 
 
+def test_code_that_is_not_text_is_a_bad_call():
+    listed, unknown = ["__import__('os').system('touch x')"], {"cod": "1"}
+
+    async def calls():
+        async with Sandbox(workers=2) as sandbox:
+            tools = {"python": python_tool(sandbox, timeout=5.0, max_chars=100)}
+            for arguments in ({"code": listed}, unknown):
+                yield await call_tool(ToolCall("python", arguments), tools)
+
+    async def statuses():
+        return [result.status async for result in calls()]
+
+    assert asyncio.run(statuses()) == ["bad_call", "bad_call"]
+
+
 @pytest.mark.parametrize(
     "code, inside",
     [
