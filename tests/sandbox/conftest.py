@@ -32,9 +32,9 @@ def sandbox(run):
 
 @pytest.fixture
 def execute(run, sandbox):
-    """Executes code and returns what it gave, with a short time limit."""
+    """Executes code and returns what it gave; patient, as a test machine is busy."""
 
-    def execute(code, *, timeout=5.0, **options):
+    def execute(code, *, timeout=30.0, **options):
         return run(sandbox.execute(code, timeout=timeout, **options))
 
     return execute

@@ -88,6 +88,16 @@ def test_only_its_own_processes_are_seen(execute):
     assert done.stdout == "['1', '2']\n"
 
 
+def test_every_mount_but_its_own_is_read_only(execute):
+    done = execute(
+        "for line in open('/proc/self/mountinfo'):\n"
+        "  place, options = line.split()[4:6]\n"
+        "  if 'ro' not in options.split(','): print(place)"
+    )
+    writable = {line for line in done.stdout.split() if not line.startswith("/dev/")}
+    assert writable == {"/proc", "/tmp"}
+
+
 def test_no_privilege_is_left(execute):
     done = execute(
         "for line in open('/proc/self/status'):\n"

@@ -45,7 +45,7 @@ def test_run_code_has_the_fields_of_sandboxfusion(post):
         "/run_code",
         {
             "compile_timeout": 10,
-            "run_timeout": 5,
+            "run_timeout": 30,
             "memory_limit_MB": -1,
             "code": "print(input())\nopen('o', 'w').write(open('i').read() * 2)",
             "stdin": "hello",
@@ -60,7 +60,7 @@ def test_run_code_has_the_fields_of_sandboxfusion(post):
     result = answer["run_result"]
     assert (result["status"], result["return_code"]) == ("Finished", 0)
     assert (result["stdout"], result["stderr"]) == ("hello\n", "")
-    assert 0 < result["execution_time"] < 5
+    assert 0 < result["execution_time"] < 30
 
 
 def test_failures_are_typed_as_sandboxfusion_types_them(post):
@@ -85,7 +85,7 @@ def test_programs_that_are_fed_input_are_not_echoed(post):
 
 def test_run_jupyter_keeps_variables_and_stops_at_an_error(post):
     cells = ["x = 1", "print(x)\nx + 1", "1/0", "print('never')"]
-    answer = post("/run_jupyter", {"cells": cells, "cell_timeout": 5})[1]
+    answer = post("/run_jupyter", {"cells": cells, "cell_timeout": 20})[1]
     assert [c["stdout"] for c in answer["cells"]] == ["", "1\n2\n", ""]
     assert answer["status"] == "Failed"
     assert answer["cells"][2]["error"][0]["ename"] == "ZeroDivisionError"
@@ -201,7 +201,7 @@ def test_health_and_metrics_tell_the_state(run, url):
 
 
 def test_client_and_sandbox_answer_alike(run, url, sandbox):
-    options = {"timeout": 5.0, "files": {"a": b"\x00"}, "fetch": ["a"], "echo": True}
+    options = {"timeout": 30.0, "files": {"a": b"\x00"}, "fetch": ["a"], "echo": True}
 
     async def call(box):
         done = await box.execute("import sys; sys.stderr.write('e')\n3", **options)
@@ -218,8 +218,8 @@ def test_client_and_sandbox_answer_alike(run, url, sandbox):
 
     async def session(box):
         async with box.session(files={"f": b"7"}) as live:
-            await live.execute("x = int(open('f').read())", timeout=5.0)
-            return (await live.execute("x", timeout=5.0)).stdout
+            await live.execute("x = int(open('f').read())", timeout=30.0)
+            return (await live.execute("x", timeout=30.0)).stdout
 
     assert client_call(run, url, session) == run(session(sandbox)) == "7\n"
 
@@ -227,17 +227,17 @@ def test_client_and_sandbox_answer_alike(run, url, sandbox):
 def test_client_passes_limits_on_and_refusals_back(run, url):
     small = Limits(memory_mb=64)
     hog = "x = bytearray(100 << 20)"
-    done = client_call(run, url, lambda c: c.execute(hog, timeout=5.0, limits=small))
+    done = client_call(run, url, lambda c: c.execute(hog, timeout=30.0, limits=small))
     assert "MemoryError" in done.stderr
     with pytest.raises(ValueError, match="timeout is nan"):
         client_call(run, url, lambda c: c.execute("1", timeout=float("nan")))
     with pytest.raises(ValueError, match="file path"):
-        client_call(run, url, lambda c: c.execute("1", timeout=5.0, fetch=["/x"]))
+        client_call(run, url, lambda c: c.execute("1", timeout=30.0, fetch=["/x"]))
 
 
 def test_a_dead_service_is_passed_over(run, url):
     async def several(client):
-        return [await client.execute("print(1)", timeout=5.0) for _ in range(4)]
+        return [await client.execute("print(1)", timeout=30.0) for _ in range(4)]
 
     done = client_call(run, ["http://127.0.0.1:9", url], several)
     assert [d.stdout for d in done] == ["1\n"] * 4

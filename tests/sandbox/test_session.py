@@ -7,7 +7,7 @@ import pytest
 def cells(run, sandbox):
     """Runs cells in one session and returns what each gave."""
 
-    def cells(*codes, timeout=5.0):
+    def cells(*codes, timeout=30.0):
         async def play():
             async with sandbox.session() as session:
                 return [await session.execute(code, timeout=timeout) for code in codes]
@@ -26,9 +26,9 @@ def test_variables_live_from_cell_to_cell(cells, leaves_nothing):
 def test_sessions_do_not_see_each_other(run, sandbox):
     async def play():
         async with sandbox.session() as a, sandbox.session() as b:
-            await a.execute("x = 1; open('f', 'w')", timeout=5.0)
+            await a.execute("x = 1; open('f', 'w')", timeout=30.0)
             return await b.execute(
-                "import os; print('x' in globals(), os.path.exists('f'))", timeout=5.0
+                "import os; print('x' in globals(), os.path.exists('f'))", timeout=30.0
             )
 
     assert run(play()).stdout == "False False\n"
@@ -92,7 +92,7 @@ def test_cells_asked_for_together_run_in_order(run, sandbox):
         async with sandbox.session() as session:
             cells = [f"x = globals().get('x', '') + '{i}'\nx" for i in range(5)]
             return await asyncio.gather(
-                *(session.execute(cell, timeout=5.0) for cell in cells)
+                *(session.execute(cell, timeout=30.0) for cell in cells)
             )
 
     assert [d.stdout for d in run(play())][-1] == "'01234'\n"
@@ -102,8 +102,8 @@ def test_many_sessions_at_once(run, sandbox, leaves_nothing):
     async def one(i):
         async with sandbox.session() as session:
             for _ in range(3):
-                await session.execute(f"x = globals().get('x', {i}) + 1", timeout=9.0)
-            return await session.execute("x", timeout=9.0)
+                await session.execute(f"x = globals().get('x', {i}) + 1", timeout=30.0)
+            return await session.execute("x", timeout=30.0)
 
     async def all_of_them():
         return await asyncio.gather(*map(one, range(16)))

@@ -15,7 +15,7 @@ def confined(run):
         run(box.__aenter__())
     except SandboxError as error:
         pytest.skip(str(error))
-    yield lambda code, **k: run(box.execute(code, **{"timeout": 5.0} | k))
+    yield lambda code, **k: run(box.execute(code, **{"timeout": 30.0} | k))
     run(box.close())
 
 
@@ -81,7 +81,7 @@ def test_the_second_tier_ends_and_clears_every_call(confined, code, status):
 def test_directories_of_the_second_tier_go_with_it(run):
     async def use():
         async with Sandbox(workers=1, tiers=["landlock"]) as box:
-            done = await box.execute("import os; print(os.getcwd())", timeout=5.0)
+            done = await box.execute("import os; print(os.getcwd())", timeout=30.0)
             return pathlib.Path(done.stdout.strip()).parent
 
     try:
@@ -95,7 +95,7 @@ def test_directories_of_the_second_tier_go_with_it(run):
 def test_without_a_tier_it_refuses_unless_told(run):
     async def use(**options):
         async with Sandbox(workers=1, **options) as box:
-            done = await box.execute("print(1)", timeout=5.0)
+            done = await box.execute("print(1)", timeout=30.0)
             return done.stdout, box.health()["tier"]
 
     with pytest.raises(SandboxError, match="no way to isolate.*allow_unsafe"):

@@ -81,7 +81,7 @@ def test_code_that_is_not_text_is_a_bad_call():
 
     async def calls():
         async with Sandbox(workers=2) as sandbox:
-            tools = {"python": python_tool(sandbox, timeout=5.0, max_chars=100)}
+            tools = {"python": python_tool(sandbox, timeout=30.0, max_chars=100)}
             for arguments in ({"code": listed}, unknown):
                 yield await call_tool(ToolCall("python", arguments), tools)
 
@@ -113,8 +113,8 @@ def test_a_silent_failure_names_its_exit_code():
 def test_a_session_keeps_variables_for_one_trajectory_only():
     async def trajectories():
         async with Sandbox(workers=2) as sandbox:
-            tool = python_session_tool(sandbox, timeout=5.0, max_chars=500)
-            plain = python_tool(sandbox, timeout=5.0, max_chars=500)
+            tool = python_session_tool(sandbox, timeout=30.0, max_chars=500)
+            plain = python_tool(sandbox, timeout=30.0, max_chars=500)
             texts = []
             for _ in range(2):
                 async with open_tools({"python": tool, "fresh": plain}) as tools:
