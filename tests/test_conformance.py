@@ -7,7 +7,6 @@ from agentic_jax.conformance.__main__ import main
 from agentic_jax.conformance.checks import SLOTS, check
 
 SHIPPED = [(slot, name) for slot, table in SLOTS.items() for name in table]
-REPRESENTATIVES = [("surrogate", "dual_clipped"), ("aggregation", "sequence_mean")]
 
 
 def failures(slot, name, options=None, first=None):
@@ -20,9 +19,8 @@ def test_shipped_functions_keep_the_properties_of_one_compilation(slot, name):
     assert failures(slot, name, first=8) == {}
 
 
-@pytest.mark.parametrize("slot, name", REPRESENTATIVES)
-def test_one_function_of_each_kind_keeps_the_whole_contract(slot, name):
-    assert failures(slot, name) == {}
+def test_one_shipped_function_keeps_the_whole_contract():
+    assert failures("surrogate", "dual_clipped") == {}
 
 
 @pytest.mark.slow

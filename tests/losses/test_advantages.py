@@ -49,19 +49,27 @@ def test_lengths_weigh_the_baseline():
         lambda r, v: normalize_group(r, v, eps=1e-6),
         center_group,
         leave_one_out,
-        lambda r, v: length_weighted_baseline(r, v, np.arange(1, 5)),
+        lambda r, v: length_weighted_baseline(r, v, np.arange(1, 1 + len(r))),
     ],
 )
 def test_equal_rewards_give_exactly_zero_and_faults_are_left_out(function):
     function = jax.jit(function)
-    # 0.1 has no exact binary form: its mean rounds.
-    np.testing.assert_array_equal(function(np.full(4, 0.1, np.float32), ALL), [0.0] * 4)
+    # 0.7 has no exact binary form, and the mean of nine rounds to another number.
+    equal = function(np.full(9, 0.7, np.float32), np.ones(9, bool))
+    np.testing.assert_array_equal(equal, [0.0] * 9)
     faulted = np.array([1.0, 0.0, np.nan, 5.0], np.float32)
     valid = np.array([True, True, False, False])
     found = function(faulted, valid)
     assert found[0] > 0 > found[1] and not found[2:].any()
     alone = function(faulted, np.array([True, False, False, False]))
     np.testing.assert_array_equal(alone, [0.0] * 4)
+
+
+def test_the_mean_is_over_valid_members():
+    rewards = np.array([1.0, 0.0, np.nan, 5.0], np.float32)
+    valid = np.array([True, True, False, False])
+    np.testing.assert_allclose(center_group(rewards, valid), [0.5, -0.5, 0.0, 0.0])
+    np.testing.assert_allclose(leave_one_out(rewards, valid), [1.0, -1.0, 0.0, 0.0])
 
 
 def test_batch_scale_uses_the_spread_of_the_whole_step():

@@ -73,6 +73,9 @@ def test_metrics_are_means_over_sampled_tokens():
     np.testing.assert_allclose(metrics["policy/entropy"], 2.0, rtol=1e-6)
     np.testing.assert_allclose(metrics["policy/clipped_high"], 1 / 3, rtol=1e-6)
     np.testing.assert_allclose(metrics["policy/clipped_low"], 1 / 3, rtol=1e-6)
+    _, _, metrics = run(advantages=np.abs(ADVANTAGES))  # A good token lowered: free.
+    np.testing.assert_allclose(metrics["policy/clipped_high"], 1 / 3, rtol=1e-6)
+    assert metrics["policy/clipped_low"] == 0
 
 
 def test_masked_nan_and_inf_change_neither_value_nor_gradient():

@@ -42,6 +42,15 @@ def test_cispo_keeps_a_gradient_where_the_clip_binds():
     np.testing.assert_allclose(loss, -weights * ADVANTAGES[0] * LOG_RATIO[0], rtol=1e-6)
 
 
+def test_cispo_weight_carries_no_gradient_inside_the_clip_range():
+    log_ratio = np.log(np.array([[1.1]], np.float32))
+    options = {"eps_low": 0.2, "eps_high": 0.28}
+    grad = jax.grad(
+        lambda x: cispo_surrogate(x, np.ones((1, 1), np.float32), **options).sum()
+    )(log_ratio)
+    np.testing.assert_allclose(grad, [[-1.1]], rtol=1e-6)
+
+
 def test_sapo_gate_is_flat_far_away_and_plain_on_policy():
     loss, grad = value_and_grad(sapo_surrogate, tau_pos=1.0, tau_neg=2.0)
 
