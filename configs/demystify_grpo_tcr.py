@@ -1,4 +1,4 @@
-"""GRPO-TCR on Qwen3-4B: token-level loss, clip higher, tool and overlong rewards.
+r"""GRPO-TCR on Qwen3-4B: token-level loss, clip higher, tool and overlong rewards.
 
 Source: "Demystifying RL in Agentic Reasoning" (arXiv:2510.11701), section 2.2 and A.1.
 [code] marks a number that only the authors' released script gives, [ours] one that

@@ -1,4 +1,4 @@
-"""GRPO-TCR on word problems whose products a small policy cannot work out by itself.
+r"""GRPO-TCR on word problems whose products a small policy cannot work out by itself.
 
 Source: the recipe of "Demystifying RL in Agentic Reasoning" (arXiv:2510.11701): token
 ratio, clip-higher, token-mean loss, tool and overlong rewards, no KL; model, problems

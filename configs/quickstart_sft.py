@@ -1,4 +1,4 @@
-"""Supervised start of the quickstart: a 0.9M-parameter Qwen3 from scratch.
+r"""Supervised start of the quickstart: a 0.9M-parameter Qwen3 from scratch.
 
 The trajectories are a scripted teacher's, with its calls really run: some use the tool,
 some answer at once, some recover from an error. launch.quickstart makes them.

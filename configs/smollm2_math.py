@@ -1,4 +1,4 @@
-"""GRPO-TCR on SmolLM2-135M-Instruct: two- by three-digit products in words.
+r"""GRPO-TCR on SmolLM2-135M-Instruct: two- by three-digit products in words.
 
 The model is inside a PyPI package; nothing is downloaded from a hub:
 

@@ -1,4 +1,4 @@
-"""Evaluates a model on held-out problems, with its tools and self-contained.
+r"""Evaluates a model on held-out problems, with its tools and self-contained.
 
 python -m launch.evaluate --config=configs/smollm2_math.py --config.eval.problems=50 \
     --modes=tools,self_contained --out=runs/eval.json
@@ -21,6 +21,7 @@ MODES = ("tools", "self_contained")
 _CONFIG = shared.define_config("Recipe whose model and eval sections are used.")
 _MODES = flags.DEFINE_list("modes", ["tools"], f"Any of {', '.join(MODES)}.")
 _OUT = flags.DEFINE_string("out", None, "JSON file for the numbers; optional.")
+flags.adopt_module_key_flags(shared)
 
 
 def main(_: list[str]) -> None:

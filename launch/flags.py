@@ -14,8 +14,9 @@ USER_ERRORS = (ValueError, OSError, RuntimeError, FloatingPointError)
 
 
 def define_config(help_text: str) -> flags.FlagHolder:
-    """--config=FILE.py[:variant], with --config.key=value overrides."""
-    return config_flags.DEFINE_config_file("config", None, help_text, lock_config=True)
+    """--config=FILE.py[:variant], with --config.KEY=VALUE overrides."""
+    how = f"{help_text} Overrides: --config.KEY=VALUE, once for each key."
+    return config_flags.DEFINE_config_file("config", None, how, lock_config=True)
 
 
 def run(main: Callable[[list[str]], None]) -> None:

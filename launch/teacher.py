@@ -1,4 +1,4 @@
-"""Makes SFT trajectories: a scripted teacher solves word problems with the real tool.
+r"""Makes SFT trajectories: a scripted teacher solves word problems with the real tool.
 
 python -m launch.teacher --config=configs/smollm2_math_sft.py --count=64 \
     --out=runs/smollm2/teacher.jsonl
@@ -30,6 +30,7 @@ _FRACTIONS = flags.DEFINE_list(
     "fractions", [str(f) for f in FRACTIONS], f"Of {', '.join(TEACHER_MODES)}."
 )
 _OUT = flags.DEFINE_string("out", None, "JSONL file of trajectories.")
+flags.adopt_module_key_flags(shared)
 
 
 def main(_: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Trains a policy with agentic RL, or goes on with the run that stands in the workdir.
+r"""Trains a policy with agentic RL, or goes on with the run that stands in the workdir.
 
 python -m launch.train_rl --config=configs/quickstart.py:tiny --workdir=runs/tiny
 python -m launch.train_rl --config=configs/quickstart.py:tiny --workdir=runs/tiny \
@@ -21,6 +21,7 @@ _CONFIG = shared.define_config("Recipe, such as configs/quickstart.py or FILE:ti
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Checkpoints, metrics and trajectories; resumed if it has any."
 )
+flags.adopt_module_key_flags(shared)
 
 
 def main(_: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Trains a policy on given trajectories, or goes on with the run in the workdir.
+r"""Trains a policy on given trajectories, or goes on with the run in the workdir.
 
 python -m launch.train_sft --config=configs/quickstart_sft.py --workdir=runs/sft \
     --config.trajectories=runs/data/teacher.jsonl
@@ -18,6 +18,7 @@ _CONFIG = shared.define_config("Recipe, such as configs/quickstart_sft.py.")
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Checkpoints, metrics and the model; resumed if it has any."
 )
+flags.adopt_module_key_flags(shared)
 
 
 def main(_: list[str]) -> None:

@@ -4,12 +4,13 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from agentic_jax.batch import Scores
 from agentic_jax.packing import Step
-from agentic_jax.trajectory import to_json
+from agentic_jax.trajectory import Trajectory, to_json
 
 
 def trace_rows(
@@ -24,10 +25,10 @@ def trace_rows(
         most_groups: how many groups are kept, from the first.
 
     Returns:
-        Rows with `group`, `sample`, `reward` and `tokens` beside the fields of
-        to_json. `tokens` holds equally long lists; numbers have 5 decimals; engine and
-        trainer values are 0 where mask is 0. A fault has empty lists: nothing of it
-        was packed.
+        Rows with `group`, `sample`, `reward` and `tokens` beside what to_json has that
+        is no array. `tokens` holds equally long lists, with the turn of each token;
+        numbers have 5 decimals; engine and trainer values are 0 where mask is 0. A
+        fault has empty lists: nothing of it was packed.
     """
     return [
         {
@@ -35,7 +36,7 @@ def trace_rows(
             "sample": g,
             "reward": float(sample.reward),
             "tokens": _token_lists(step, (p, g), scores, advantages),
-            **to_json(sample.trajectory),
+            **_without_arrays(sample.trajectory),
         }
         for p, group in enumerate(step.groups[:most_groups])
         for g, sample in enumerate(group)
@@ -76,6 +77,18 @@ def drop_traces(workdir: pathlib.Path, *, from_step: int) -> None:
     for path in (pathlib.Path(workdir) / "trajectories").glob("step_*.jsonl"):
         if int(path.stem.removeprefix("step_")) >= from_step:
             path.unlink()
+
+
+def _without_arrays(trajectory: Trajectory) -> dict[str, Any]:
+    """to_json without the arrays that the token lists hold too."""
+    record = to_json(trajectory)
+    del record["prompt_token_ids"]
+    arrays = ("token_ids", "logprobs", "result_token_ids")
+    record["turns"] = [
+        {key: value for key, value in turn.items() if key not in arrays}
+        for turn in record["turns"]
+    ]
+    return record
 
 
 def _token_lists(
