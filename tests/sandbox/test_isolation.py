@@ -8,6 +8,7 @@ import pytest
 
 from tests import sandbox_attacks
 
+pytestmark = pytest.mark.usefixtures("first_tier")
 HERE = pathlib.Path(__file__).resolve()
 OWN_ATTACKS = HERE.parent / "attacks.json"
 SHARED_ATTACKS = HERE.parents[3] / "shared/cases/sandbox_attacks.json"

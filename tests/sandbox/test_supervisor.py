@@ -135,7 +135,7 @@ def test_cpu_time_is_bounded_over_all_processes(execute):
     assert done.message == "Stopped: the limit of 1 s of CPU time was reached."
 
 
-def test_disk_files_and_descriptors_are_bounded(execute):
+def test_disk_files_and_descriptors_are_bounded(execute, first_tier):
     big = execute("open('big', 'wb').write(b'x' * (200 << 20))")
     assert "Errno 27" in big.stderr or "Errno 28" in big.stderr
     many = execute(
@@ -168,7 +168,7 @@ def test_fork_and_thread_bombs_hurt_nobody(execute, run, sandbox, leaves_nothing
     assert threads.stdout == "True\n"
 
 
-def test_state_does_not_leak_into_the_next_call(execute):
+def test_state_does_not_leak_into_the_next_call(execute, first_tier):
     code = (
         "import os, builtins, random\n"
         "print(os.path.exists('/tmp/leak'), hasattr(builtins, 'LEAK'))\n"
