@@ -86,7 +86,6 @@ SFT_SCHEMA = {
     "stop_at_score": float,
     "batch": {"row_length": int, "rows_per_microbatch": int, "logprob_chunk": int},
 }
-_NEEDS_A_GROUP = ("group_normalized", "leave_one_out", "centered", "opo")
 
 
 @dataclass(frozen=True)
@@ -255,7 +254,7 @@ def _check_rl(config: Mapping[str, Any]) -> None:
     for path in ("prompts_per_step", "group_size", "batch.updates_per_step"):
         _at_least(config, path, 1)
     rollout = config["rollout"]
-    if config["group_size"] < 2 and config["credit"]["name"] in _NEEDS_A_GROUP:
+    if config["group_size"] < 2 and config["credit"]["name"] in CREDITS:
         raise ValueError(
             f"group_size is {config['group_size']}; the baseline of credit "
             f"{config['credit']['name']!r} is the rest of the group and needs >= 2"

@@ -66,7 +66,11 @@ def at_paper_size(config: ConfigDict) -> ConfigDict:
         rows_per_microbatch=16,  # [ours]
         logprob_chunk=1_024,  # [ours]
     )
-    config.optimizer.schedule.update(learning_rate=1e-6, warmup_steps=1)  # [code]
+    config.optimizer.schedule = {
+        "name": "constant",
+        "learning_rate": 1e-6,  # [code]
+        "warmup_steps": 1,  # [ours]
+    }
     config.optimizer.clip_norm = 1.0  # [code]
     config.eval.update(every=50, problems=30, samples=32, top_p=0.6)
     config.mesh = {"data": 1, "fsdp": -1, "tensor": 1, "sequence": 1, "expert": 1}

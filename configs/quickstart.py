@@ -56,11 +56,13 @@ def get_config(size: str = "small") -> ConfigDict:
     config.kl = {"name": "none"}
     config.kl_coef = 0.0
     config.entropy_coef = 0.0
-    config.batch.updates_per_step = 4
+    config.batch.updates_per_step = 2
     config.optimizer.schedule = {
-        "name": "constant",
+        "name": "cosine",  # A constant rate unsettles the policy once it is right.
         "learning_rate": 3e-4,
         "warmup_steps": 4,
+        "decay_steps": 60,
+        "end_fraction": 0.05,
     }
     config.log = {"groups_per_step": 16}
     if size == "tiny":
@@ -68,6 +70,5 @@ def get_config(size: str = "small") -> ConfigDict:
         config.num_steps = 2
         config.prompts_per_step = 2
         config.group_size = 4
-        config.batch.updates_per_step = 2
         config.log.groups_per_step = 2
     return config

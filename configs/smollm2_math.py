@@ -46,7 +46,11 @@ def get_config(size: str = "small") -> ConfigDict:
     config.reward.max_tokens = config.rollout.max_response_tokens
     config.reward.buffer_tokens = 64
     config.batch.updates_per_step = 2
-    config.optimizer.schedule.learning_rate = 1e-5
+    config.optimizer.schedule = {
+        "name": "constant",
+        "learning_rate": 1e-5,
+        "warmup_steps": 4,
+    }
     config.checkpoint.every = 5
     if size == "gsm8k":
         config.model.path = "models/smollm2"

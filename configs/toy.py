@@ -68,7 +68,7 @@ def host_sections() -> ConfigDict:
             "checkpoint": {"every": 10, "keep": 2},
             "batch": {
                 "row_length": 112,
-                "rows_per_microbatch": 8,
+                "rows_per_microbatch": 4,
                 "logprob_chunk": 56,
             },
         }

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ from agentic_jax.monitor.progress import progress
 from agentic_jax.monitor.writer import MetricWriter
 from agentic_jax.packing import pack_step
 from agentic_jax.recipe import Recipe, batch_table
+from agentic_jax.rewards.verifiers import policy_text
 from agentic_jax.rollout.collect import collect
 from agentic_jax.services import Services, make_player, open_services
 from agentic_jax.sources import Model
@@ -83,7 +84,7 @@ async def _train(recipe: Recipe, workdir: pathlib.Path) -> tuple[Model, Any]:
             clock = Clock()
             tasks = stream.next(config["prompts_per_step"])
             groups = await _rollouts(services, tasks, config=config, step=step)
-            samples = _rewarded(recipe, groups, step)
+            samples = _rewarded(recipe, groups, step, decode=services.chat.decode)
             clock.lap("rollout")
             state, metrics, rows = _learn(
                 recipe, device, state, samples, step=step, ref_params=ref_params
@@ -139,18 +140,20 @@ async def _rollouts(
 
 
 def _rewarded(
-    recipe: Recipe, groups: Sequence[Sequence[Trajectory]], step: int
+    recipe: Recipe,
+    groups: Sequence[Sequence[Trajectory]],
+    step: int,
+    *,
+    decode: Callable[[np.ndarray], str],
 ) -> list[list[Sample]]:
     """Rewards on every trajectory, then what the selection keeps of each group."""
     rng = np.random.default_rng([recipe.config["seed"], step, 1])
-    samples = [
-        [
-            Sample(t, 0.0 if t.stop == "fault" else recipe.reward(t.score, t))
-            for t in group
-        ]
-        for group in groups
-    ]
-    return [recipe.select(group, rng=rng) for group in samples]
+
+    def sample(t: Trajectory) -> Sample:
+        reward = 0.0 if t.stop == "fault" else recipe.reward(t.score, t)
+        return Sample(t, reward, policy_text(t, decode))
+
+    return [recipe.select([sample(t) for t in group], rng=rng) for group in groups]
 
 
 def _learn(
