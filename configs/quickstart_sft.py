@@ -16,19 +16,19 @@ def get_config(size: str = "small") -> ConfigDict:
     """The recipe at size "small" or "tiny"."""
     toy.check_size(size, ("small", "tiny"))
     config = toy.host_sections()
-    config.num_steps = 400
+    config.num_steps = 600
     config.model = toy.toy_model(seed=0)
     config.trajectories = "runs/quickstart/data/teacher.jsonl"
-    config.trajectories_per_step = 48
+    config.trajectories_per_step = 32
     config.stop_at_score = 1.0
     config.optimizer.schedule = {
         "name": "cosine",
         "learning_rate": 2e-3,
         "warmup_steps": 20,
-        "decay_steps": 400,
+        "decay_steps": 600,
         "end_fraction": 0.05,
     }
-    config.checkpoint.every = 200
+    config.checkpoint.every = 300
     if size == "tiny":
         toy.shrink(config)
         config.num_steps = 2
