@@ -31,7 +31,7 @@ _HOST = {  # What a rollout needs: the sections that every recipe has.
     "eval_tasks": SLOT,
     "chat": {"format": str, "system": str, "list_tools": bool},
     "tools": OPEN,
-    "sandbox": OPEN,
+    "sandbox": SLOT,
     "verifier": SLOT,
     "rollout": {
         "max_turns": int,

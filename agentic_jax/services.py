@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from agentic_jax.rollout.collect import Play
 from agentic_jax.rollout.engine import Engine, SamplingParams
 from agentic_jax.rollout.episode import Limits, run_episode
 from agentic_jax.rollout.jax_engine import JaxEngine
-from agentic_jax.sandbox.client import Sandbox
+from agentic_jax.sandbox.client import Sandbox, SandboxClient
 from agentic_jax.sources import Model
 from agentic_jax.tools.base import Tool
 from agentic_jax.tools.python import python_session_tool, python_tool
@@ -28,6 +28,16 @@ from agentic_jax.trajectory import Task, Trajectory
 TOOLS: dict[str, Callable[..., Tool]] = {
     "python": python_tool,
     "python_session": python_session_tool,
+}
+
+
+def _sandbox_service(*, urls: Sequence[str]) -> SandboxClient:
+    return SandboxClient(urls)
+
+
+SANDBOXES: dict[str, Callable[..., Any]] = {
+    "embedded": Sandbox,
+    "service": _sandbox_service,
 }
 
 
@@ -76,7 +86,8 @@ async def open_services(
     """
     config = recipe.config
     async with contextlib.AsyncExitStack() as stack:
-        sandbox = await stack.enter_async_context(Sandbox(**config["sandbox"]))
+        sandbox = bind(config["sandbox"], SANDBOXES)()
+        await stack.enter_async_context(sandbox)
         grader = Grader()
         stack.callback(grader.close)
         tools = {

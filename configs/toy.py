@@ -26,7 +26,7 @@ def host_sections() -> ConfigDict:
             },
             "chat": {"format": "hermes", "system": "", "list_tools": False},
             "tools": {"python": {"name": "python", "timeout": 10.0, "max_chars": 160}},
-            "sandbox": {"workers": 2},
+            "sandbox": {"name": "embedded", "workers": 2},
             "verifier": {"name": "math"},
             "rollout": {
                 "max_turns": 4,

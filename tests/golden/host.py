@@ -28,7 +28,9 @@ def answers(case: dict[str, Any]) -> dict[str, Any]:
             "subem": text.sub_exact_match(*pair),
         }
     if isinstance(inputs["gold"], dict):
-        answer = text.extract_tag(inputs["solution"], "answer") or ""
+        # Prompt and response in one, and the prompt ends with an example of the tag.
+        _, _, response = inputs["solution"].partition("</answer>")
+        answer = text.extract_tag(response, "answer") or ""
         return {"em": text.exact_match(answer, inputs["gold"]["target"])}
     score = text.arpo_composite(inputs["solution"], inputs["gold"])
     box = text.extract_boxed(text.extract_tag(inputs["solution"], "answer") or "")

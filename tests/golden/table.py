@@ -36,14 +36,6 @@ EXCLUDED = (
         "always null: the paper states neither alpha, beta nor tau",
     ),
     Excluded(
-        "answers",
-        "searchr1_em_*",
-        "em",
-        "the reference skips the first answer tag, which its prompt shows; ours reads "
-        "the policy's text only",
-        when=lambda case: case["inputs"]["solution"].count("<answer>") < 2,
-    ),
-    Excluded(
         "advantages",
         "*",
         "reinforce_pp_baseline",
