@@ -107,7 +107,14 @@ class NamespaceTier:
         flags = kernel.MS_NOSUID | kernel.MS_NODEV
         disk_bytes, max_files = limits["disk_bytes"], limits["max_files"]
         data = f"size={disk_bytes},nr_inodes={max_files},mode=1777"
+        covered = [p for p in python_paths() if p.startswith("/tmp/")]
+        sources = [os.open(path, os.O_PATH) for path in covered]
         kernel.mount("tmpfs", "/tmp", "tmpfs", flags, data)
+        for path, source in zip(covered, sources, strict=True):
+            os.makedirs(path)
+            at = f"/proc/self/fd/{source}"
+            kernel.mount(at, path, None, kernel.MS_BIND | kernel.MS_REC)
+            os.close(source)
         os.chdir("/tmp")
         _enter_user_namespace(kernel.CLONE_NEWUSER, INNER_UID)
 
@@ -182,7 +189,7 @@ def build_tree() -> None:
         _bind(f"/dev/{name}", "nosuid", "noexec")
     os.symlink("/proc/self/fd", f"{_STAGE}/dev/fd")
     os.symlink("/tmp", f"{_STAGE}/dev/shm")  # So that the disk limit covers it.
-    os.mkdir(f"{_STAGE}/tmp", 0o755)
+    os.makedirs(f"{_STAGE}/tmp", 0o755, exist_ok=True)  # Python may lie below it.
     os.mkdir(f"{_STAGE}/proc", 0o555)
     kernel.mount("/proc", f"{_STAGE}/proc", None, kernel.MS_BIND | kernel.MS_REC)
     kernel.restrict_mount(_STAGE, "rdonly", "nosuid", recursive=False)

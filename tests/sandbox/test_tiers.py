@@ -1,5 +1,7 @@
 import os
 import pathlib
+import tempfile
+import venv
 
 import pytest
 
@@ -101,3 +103,22 @@ def test_without_a_tier_it_refuses_unless_told(run):
     with pytest.raises(SandboxError, match="no way to isolate.*allow_unsafe"):
         run(use(tiers=[]))
     assert run(use(tiers=[], allow_unsafe=True)) == ("1\n", "unsafe")
+
+
+def test_the_first_tier_works_with_a_python_below_tmp(run, first_tier):
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        os.chmod(directory, 0o755)
+        venv.create(directory, symlinks=True)
+        python = os.path.join(directory, "bin", "python")
+
+        async def listed():
+            box = Sandbox(workers=1, python=python, tiers=("namespaces",))
+            async with box as sandbox:
+                code = "import sys, os; print(sys.prefix, os.listdir(sys.prefix))"
+                read = await sandbox.execute(code, timeout=30.0)
+                code = f"open({directory!r} + '/x', 'w')"
+                return read, await sandbox.execute(code, timeout=30.0)
+
+        read, written = run(listed())
+        assert read.stdout.startswith(f"{directory} ['"), read
+        assert "Read-only file system" in written.stderr
