@@ -20,7 +20,7 @@ def get_config(size: str = "small") -> ConfigDict:
     """The recipe at size "small" (the quickstart's) or "tiny" (the tests')."""
     toy.check_size(size, ("small", "tiny"))
     config = toy.host_sections()
-    config.num_steps = 20
+    config.num_steps = 18
     config.prompts_per_step = 16
     config.group_size = 8
     config.max_fault_fraction = 0.1
@@ -61,7 +61,7 @@ def get_config(size: str = "small") -> ConfigDict:
         "name": "cosine",  # A constant rate unsettles the policy once it is right.
         "learning_rate": 3e-4,
         "warmup_steps": 4,
-        "decay_steps": 40,
+        "decay_steps": 36,
         "end_fraction": 0.05,
     }
     config.log = {"groups_per_step": 16}
