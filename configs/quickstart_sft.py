@@ -16,7 +16,7 @@ def get_config(size: str = "small") -> ConfigDict:
     """The recipe at size "small" or "tiny"."""
     toy.check_size(size, ("small", "tiny"))
     config = toy.host_sections()
-    config.num_steps = 600
+    config.num_steps = 800
     config.model = toy.toy_model(seed=0)
     config.trajectories = "runs/quickstart/data/teacher.jsonl"
     config.trajectories_per_step = 32
@@ -25,10 +25,10 @@ def get_config(size: str = "small") -> ConfigDict:
         "name": "cosine",
         "learning_rate": 2e-3,
         "warmup_steps": 20,
-        "decay_steps": 600,
+        "decay_steps": 800,
         "end_fraction": 0.05,
     }
-    config.checkpoint.every = 300
+    config.checkpoint.every = 400
     if size == "tiny":
         toy.shrink(config)
         config.num_steps = 2

@@ -36,7 +36,7 @@ def main(_: list[str]) -> None:
     teacher_file = pathlib.Path(sft_recipe.config["trajectories"])
     if not teacher_file.exists():
         logging.info("1/5 the teacher solves problems with the tool")
-        count = 100 * sft_recipe.config["trajectories_per_step"]
+        count = 125 * sft_recipe.config["trajectories_per_step"]
         teacher.write(sft_recipe, teacher_file, count=count, digits=(2, 2))
     logging.info("2/5 supervised training from scratch")
     sft.train(sft_recipe, workdir=workdir / "sft")

@@ -22,7 +22,7 @@ from agentic_jax.rollout.episode import Limits
 from agentic_jax.services import open_services
 from launch import flags as shared
 
-FRACTIONS = (0.37, 0.5, 0.13)  # Of TEACHER_MODES: tool, direct, recovery.
+FRACTIONS = (0.4, 0.45, 0.15)  # Of TEACHER_MODES: tool, direct, recovery.
 _CONFIG = shared.define_config("SFT recipe that will train on the trajectories.")
 _COUNT = flags.DEFINE_integer("count", 64, "Problems.", lower_bound=1)
 _DIGITS = flags.DEFINE_list("digits", ["2", "3"], "Of the two factors.")
