@@ -13,13 +13,13 @@ import time
 
 from absl import flags, logging
 
+from agentic_jax.curation import write_teacher_trajectories
 from agentic_jax.evaluation import benchmark
 from agentic_jax.monitor.clock import cpu_seconds, peak_rss_mb
 from agentic_jax.recipe import Recipe, build_rl, build_sft
 from agentic_jax.training import rl, sft
 from configs import quickstart, quickstart_sft
 from launch import flags as shared
-from launch import teacher
 
 _WORKDIR = flags.DEFINE_string("workdir", "runs/quickstart", "Everything goes there.")
 _SEED = flags.DEFINE_integer("seed", 0, "Of weights, problems and sampling.")
@@ -37,7 +37,7 @@ def main(_: list[str]) -> None:
     if not teacher_file.exists():
         logging.info("1/5 the teacher solves problems with the tool")
         count = 125 * sft_recipe.config["trajectories_per_step"]
-        teacher.write(sft_recipe, teacher_file, count=count, digits=(2, 2))
+        write_teacher_trajectories(sft_recipe, teacher_file, count=count, digits=(2, 2))
     logging.info("2/5 supervised training from scratch")
     sft.train(sft_recipe, workdir=workdir / "sft")
     logging.info("3/5 evaluation before RL")
