@@ -13,8 +13,8 @@ The model is inside a PyPI package; nothing is downloaded from a hub:
     python -m launch.train_rl --config=configs/smollm2_math.py \
         --workdir=runs/smollm2/rl
 
-Source of the recipe: arXiv:2510.11701; sizes and learning rate are ours. Measured: see
-the README.
+Source of the recipe: arXiv:2510.11701; sizes and learning rate are ours. The RL run has
+not been measured to its end yet; see the README.
 """
 
 from ml_collections.config_dict import ConfigDict

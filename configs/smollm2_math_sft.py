@@ -1,8 +1,10 @@
 """A short supervised start of SmolLM2-135M-Instruct on tool trajectories.
 
-Stopped as soon as the held-out score at temperature 1 reaches 0.2: an untrained model
-never writes a well-formed call, and a fully trained one leaves RL nothing to do. The
-commands are in configs/smollm2_math.py.
+Fourteen steps of eight trajectories: an untrained model never writes a well-formed
+call, and a fully trained one leaves RL nothing to do. Measured on 84 teacher
+trajectories, score at temperature 1 on 100 held-out problems: 0.07 after 13 steps, 0.33
+after 14; on 50 problems 0.14 after 12 and 0.74 after 15. Raise num_steps by one and run
+the same command to go on. The commands are in configs/smollm2_math.py.
 """
 
 from ml_collections.config_dict import ConfigDict
@@ -25,15 +27,13 @@ def get_config(size: str = "small") -> ConfigDict:
         "remat": "none",
     }
     config.trajectories = "runs/smollm2/teacher.jsonl"
-    config.num_steps = 30
+    config.num_steps = 14
     config.trajectories_per_step = 8
-    config.stop_at_score = 0.2
-    config.eval.every = 3
-    config.eval.problems = 50
+    config.stop_at_score = 0.5
     config.optimizer.schedule = {
         "name": "constant",
         "learning_rate": 3e-5,
         "warmup_steps": 2,
     }
-    config.checkpoint.every = 30
+    config.checkpoint.every = 14
     return config
