@@ -6,7 +6,9 @@ about token t at index t; position 0 is predicted by nothing and gets 0.
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
+from agentic_jax.losses.projection import Cut, project
 from agentic_jax.losses.shapes import at_least_float32, check_same_shape
 
 
@@ -58,18 +60,27 @@ def chunked_logprobs_and_entropy(
     *,
     temperature: float,
     chunk: int,
+    row_spec: PartitionSpec | None = None,
+    head_spec: PartitionSpec | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Same as token_logprobs and token_entropy of hidden @ head, chunk by chunk.
+    """Same as token_logprobs and token_entropy of hidden @ head, block by block.
 
-    At most [B, chunk, V] logits exist at once, in the backward pass too, where they are
-    made again. Gradients of the head add up in float32.
+    The vocabulary is cut into ceil(T / chunk) blocks, so that no more logits exist at
+    once than those of `chunk` tokens per row, in the backward pass too, where they are
+    made again.
 
     Args:
-        hidden: [B, T, D] final hidden states, any float dtype.
-        head: [D, V] output projection; it may be sharded over V under jit.
+        hidden: [B, T, D] final hidden states, any float dtype; products are in it.
+        head: [D, V] output projection, any float dtype, which is that of its gradient
+            too; float32 master weights need no copy of another dtype.
         tokens: [B, T] int32.
         temperature: the sampling temperature, above 0.
-        chunk: tokens per chunk and row; T need not be a multiple.
+        chunk: at least 1.
+        row_spec: how [B, T] arrays lie on the mesh of jax.set_mesh. With it, devices
+            exchange [B, T] sums and blocks of the head, never logits. None leaves
+            placement to the compiler.
+        head_spec: how the head lies there; V may be cut, and D over axes that cut
+            rows or tokens.
 
     Returns:
         logprobs [B, T] and entropy [B, T] in nats, float32 (float64 for float64
@@ -81,35 +92,25 @@ def chunked_logprobs_and_entropy(
     if chunk < 1:
         raise ValueError(f"chunk is {chunk}; at least one token per chunk is needed")
     check_same_shape(hidden_without_width=hidden[..., 0], tokens=tokens)
-    num_rows, length, width = hidden.shape
-    pad = -length % chunk
-    # Shift: what predicts token t comes to stand at index t.
-    previous = jnp.pad(hidden[:, :-1], ((0, 0), (1, pad), (0, 0)))
-    num_chunks = (length + pad) // chunk
-    previous = previous.reshape(num_rows, num_chunks, chunk, width).swapaxes(0, 1)
-    targets = jnp.pad(tokens, ((0, 0), (0, pad)))
-    targets = targets.reshape(num_rows, num_chunks, chunk).swapaxes(0, 1)
-    wide_head = at_least_float32(head)
-    dtype = jnp.promote_types(hidden.dtype, jnp.float32)
-
-    @jax.checkpoint
-    def one_chunk(args: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        states, ids = args
-        logits = jnp.matmul(
-            states, wide_head.astype(states.dtype), preferred_element_type=dtype
-        )
-        scaled = logits / temperature
-        # A masked sum and not a gather: it stays local if V is sharded.
-        is_target = jnp.arange(scaled.shape[-1])[None, None, :] == ids[..., None]
-        picked = jnp.sum(scaled, axis=-1, where=is_target)
-        return picked - jax.nn.logsumexp(scaled, axis=-1), _entropy(scaled)
-
-    chunks = jax.lax.map(one_chunk, (previous, targets))
-    logprobs, entropy = (
-        x.swapaxes(0, 1).reshape(num_rows, -1)[:, :length] for x in chunks
+    length = tokens.shape[1]
+    cut = Cut(
+        temperature=temperature,
+        num_blocks=-(-length // chunk),
+        row_axes=_axes(row_spec),
+        word_axes=_axes(head_spec)[1],
+        width_axes=_axes(head_spec)[0],
     )
+    # Shift: what predicts token t comes to stand at index t.
+    previous = jnp.pad(hidden[:, :-1], ((0, 0), (1, 0), (0, 0)))
+    logprobs, entropy = project(previous, head.T, tokens, cut)
     is_first = jnp.arange(length)[None, :] == 0
     return jnp.where(is_first, 0.0, logprobs), jnp.where(is_first, 0.0, entropy)
+
+
+def _axes(spec: PartitionSpec | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The mesh axes of both dimensions of a matrix."""
+    entries = (*(spec or ()), None, None)[:2]
+    return tuple((e,) if isinstance(e, str) else tuple(e or ()) for e in entries)
 
 
 def _entropy(scaled: jax.Array) -> jax.Array:
