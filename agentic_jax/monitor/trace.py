@@ -1,14 +1,16 @@
 """trajectories/step_NNNNNN.jsonl: what was sampled, and what was made of it."""
 
+import itertools
 import json
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from agentic_jax.batch import Scores
+from agentic_jax.monitor.pieces import make_pieces
 from agentic_jax.packing import Step
 from agentic_jax.trajectory import Trajectory, to_json
 
@@ -49,22 +51,59 @@ def write_trace(
     rows: Sequence[dict],
     *,
     decode: Callable[[Sequence[int]], str],
-) -> None:
-    """Writes one JSON object a line, whole or not at all; adds each row's `text`."""
+) -> list[dict]:
+    """Writes one JSON object a line, whole or not at all; returns what it wrote.
+
+    Adds `step` and `text` to each row, and to its `tokens` the list `chars`: how many
+    characters of the text each token brings. token_texts cuts the text by it.
+    """
     path = trace_path(workdir, step)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
+    pieces = make_pieces(decode)
+    written = []
     with temporary.open("w", encoding="utf-8") as file:
         for row in rows:
-            row = {"step": step, **row, "text": decode(row["tokens"]["ids"])}
+            texts = pieces(row["tokens"]["ids"])
+            tokens = {**row["tokens"], "chars": [len(text) for text in texts]}
+            row = {"step": step, **row, "tokens": tokens, "text": "".join(texts)}
             file.write(json.dumps(row, separators=(",", ":")) + "\n")
+            written.append(row)
     os.replace(temporary, path)
+    return written
 
 
 def read_trace(path: pathlib.Path) -> list[dict]:
     """The rows that write_trace wrote, split at newlines only."""
+    return list(iterate_trace(path))
+
+
+def iterate_trace(path: pathlib.Path) -> Iterator[dict]:
+    """read_trace, one row in memory at a time."""
     with path.open(encoding="utf-8", newline="\n") as file:
-        return [json.loads(line) for line in file]
+        for line in file:
+            yield json.loads(line)
+
+
+def token_texts(row: Mapping[str, Any]) -> list[str]:
+    """The text of each token of a row; "" where it only ends a character begun before.
+
+    Raises:
+        ValueError: the row has no `chars`, as rows that write_trace did not write.
+    """
+    if "chars" not in row["tokens"]:
+        raise ValueError(
+            f"group {row['group']} sample {row['sample']} of step {row['step']} has no "
+            "tokens.chars: write its trace with monitor.trace.write_trace"
+        )
+    borders = itertools.accumulate(row["tokens"]["chars"], initial=0)
+    return [row["text"][a:b] for a, b in itertools.pairwise(borders)]
+
+
+def trace_steps(workdir: pathlib.Path) -> list[int]:
+    """The steps that have a trace, ascending."""
+    paths = (pathlib.Path(workdir) / "trajectories").glob("step_*.jsonl")
+    return sorted(int(path.stem.removeprefix("step_")) for path in paths)
 
 
 def trace_path(workdir: pathlib.Path, step: int) -> pathlib.Path:
@@ -74,9 +113,9 @@ def trace_path(workdir: pathlib.Path, step: int) -> pathlib.Path:
 
 def drop_traces(workdir: pathlib.Path, *, from_step: int) -> None:
     """Removes the files of steps that a resumed run makes again."""
-    for path in (pathlib.Path(workdir) / "trajectories").glob("step_*.jsonl"):
-        if int(path.stem.removeprefix("step_")) >= from_step:
-            path.unlink()
+    for step in trace_steps(workdir):
+        if step >= from_step:
+            trace_path(workdir, step).unlink()
 
 
 def _without_arrays(trajectory: Trajectory) -> dict[str, Any]:

@@ -1,9 +1,13 @@
+import json
+
 import numpy as np
+import pytest
 
 from agentic_jax.batch import Scores
 from agentic_jax.monitor.trace import (
     drop_traces,
     read_trace,
+    token_texts,
     trace_path,
     trace_rows,
     write_trace,
@@ -48,11 +52,23 @@ def test_only_so_many_groups_are_kept():
 
 
 def test_rows_with_line_separators_in_their_text_read_back_one_for_one(tmp_path):
-    write_trace(tmp_path, 7, make_rows(), decode=lambda ids: "a\u2028b\x85c\r\n\ud800")
+    words = ["", "a", "\u2028", "b\x85", "c\r\n", "\ud800", "z"]
+
+    def decode(ids):
+        return "".join(words[i] for i in ids)
+
+    written = write_trace(tmp_path, 7, make_rows(), decode=decode)
     rows = read_trace(trace_path(tmp_path, 7))
-    assert len(rows) == 2
-    assert rows[0]["text"] == "a\u2028b\x85c\r\n\ud800"
+    assert rows == json.loads(json.dumps(written))
+    assert rows[0]["text"] == "a\u2028b\x85c\r\n\ud800z"
+    assert token_texts(rows[0]) == words[1:]
+    assert token_texts(rows[1]) == []  # A fault.
     assert rows[0]["step"] == 7
+
+
+def test_a_row_without_characters_is_named():
+    with pytest.raises(ValueError, match=r"group 0 sample 0 of step 3 has no"):
+        token_texts({**make_rows()[0], "step": 3, "text": "abc"})
 
 
 def test_traces_of_steps_that_will_be_made_again_are_dropped(tmp_path):

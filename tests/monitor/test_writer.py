@@ -2,6 +2,8 @@ import json
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+from tensorboard.util.tensor_util import make_ndarray
 
 from agentic_jax.monitor.writer import MetricWriter, read_metrics
 
@@ -54,3 +56,33 @@ def test_tensorboard_reads_the_events_back(tmp_path):
     write(tmp_path, [0, 1])
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [e.value for e in events.Scalars("b/y")] == [0.0, 1.0]
+
+
+def sample_row(reward, text, entropy):
+    sampled = [int(i > 0) for i in range(len(entropy))]
+    tokens = {"mask": sampled, "turn": sampled}
+    tokens |= dict.fromkeys(("entropy", "trainer_logprobs", "advantage"), entropy)
+    return {"reward": reward, "text": text, "tokens": tokens}
+
+
+def test_tensorboard_shows_texts_histograms_and_hyperparameters(tmp_path):
+    writer = MetricWriter(tmp_path, next_step=0)
+    writer.write_config({"seed": 3, "kl": {"name": "none"}, "eval": {"k": [1, 8]}})
+    rows = [sample_row(0.5, "a", [0, 2, 2]), sample_row(1.0, "<b>\n\ud800", [0, 1])]
+    writer.write_samples(4, [*rows, sample_row(0.0, "", [])])
+    writer.write_samples(5, [])
+    writer.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    (best,) = events.Tensors("samples/best")
+    assert best.step == 4
+    assert best.tensor_proto.string_val[0] == b"    <b>\n    ?"
+    (entropy,) = events.Tensors("samples/entropy")
+    buckets = make_ndarray(entropy.tensor_proto)
+    assert buckets[:, 2].sum() == 3  # The first token of each is not sampled.
+    assert (buckets[0, 0], buckets[-1, 1]) == (1.0, 2.0)
+    metadata = events.SummaryMetadata("_hparams_/session_start_info")
+    plugin = HParamsPluginData.FromString(metadata.plugin_data.content)
+    hparams = plugin.session_start_info.hparams
+    assert hparams["seed"].number_value == 3
+    assert hparams["kl.name"].string_value == "none"
+    assert hparams["eval.k"].string_value == "[1, 8]"
