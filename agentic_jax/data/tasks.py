@@ -1,13 +1,15 @@
-"""Problems from JSON-lines files, and an endless, resumable stream of them."""
+"""Problems from rows of data, and an endless, resumable stream of them."""
 
 import hashlib
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
+from agentic_jax.data.rows import Row, read_rows
 from agentic_jax.trajectory import Task
 
 _KEYS = ("question", "answer", "id", "choices", "messages")
@@ -21,12 +23,10 @@ def read_tasks(
     system: str = "",
     instruction: str = "",
 ) -> list[Task]:
-    r"""The problems of a JSON-lines file, one object a line, in the file's order.
-
-    Lines end at "\n" only: U+2028 and its kind are text. Blank lines are skipped.
+    """The problems of a file, one a row, in the file's order; see rows.read_rows.
 
     Args:
-        path: UTF-8 file.
+        path: .jsonl, .json, .csv or .parquet.
         fields: which field of the file holds what: "answer" and "question" (or
             "messages", a list of {"role", "content"}) are needed, "id" and "choices"
             (a list of options) are not. Ids default to the file's name and the line.
@@ -42,9 +42,9 @@ def read_tasks(
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: unknown key in `fields`; or a bad line, named by file and number: no
-            UTF-8, no JSON object, a missing or empty field, an id used before; or no
-            task at all.
+        ValueError: unknown key in `fields`; or a bad row, named by file and number: no
+            UTF-8, no object, a missing or empty field, an id used before; or no task
+            at all.
     """
     path = pathlib.Path(path)
     unknown = [key for key in fields if key not in _KEYS]
@@ -55,24 +55,54 @@ def read_tasks(
         )
     if instruction and "messages" in fields:
         raise ValueError("instruction goes with a question field, not with messages")
-    if not path.is_file():
-        raise FileNotFoundError(f"no problem file {path}")
+
+    def make(row: Row) -> Task:
+        return _task(row, path.stem, fields, instruction, system, domain)
+
+    return tasks_of(read_rows(path), make)
+
+
+def tasks_of(
+    rows: Iterable[Row],
+    make: Callable[[Row], Task | None],
+    *,
+    repeats: bool = False,
+    limit: int | None = None,
+) -> list[Task]:
+    """The tasks that `make` gives, in order.
+
+    Args:
+        rows: at least one.
+        make: gives None for a row that is left out; how many were is logged.
+        repeats: whether a task whose id was seen before is left out too, instead of
+            being an error.
+        limit: stop after so many tasks.
+
+    Raises:
+        ValueError: a bad row, named by file and number; an id used before; no task.
+    """
     tasks: dict[str, Task] = {}
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-        if not line.strip():
-            continue
+    left_out, where = 0, "the source"
+    for row in rows:
+        if limit is not None and len(tasks) == limit:
+            break
+        where = row.where
         try:
-            row = _decode(line)
-            task = _task(
-                row, f"{path.stem}-{number}", fields, instruction, system, domain
-            )
-            if task.id in tasks:
+            task = make(row)
+            if task is not None and task.id in tasks and not repeats:
                 raise ValueError(f"id {task.id!r} was used before")
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}, line {number}: {error}") from error
-        tasks[task.id] = task
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            missing = f"no {error}; the row has {', '.join(row.values) or 'nothing'}"
+            problem = missing if isinstance(error, KeyError) else error
+            raise ValueError(f"{where}: {problem}") from error
+        if task is None or task.id in tasks:
+            left_out += 1
+        else:
+            tasks[task.id] = task
+    if left_out:
+        logging.info("%s: %d tasks, %d rows left out", where, len(tasks), left_out)
     if not tasks:
-        raise ValueError(f"{path} holds no problem")
+        raise ValueError(f"{where.partition(', ')[0]} holds no problem")
     return list(tasks.values())
 
 
@@ -147,48 +177,88 @@ def fingerprint(tasks: Sequence[Task]) -> str:
     return digest.hexdigest()
 
 
-def _decode(line: bytes) -> dict[str, Any]:
-    """The object on one line."""
-    row = json.loads(line.decode("utf-8-sig"))
-    if not isinstance(row, dict):
-        raise ValueError(f"not a JSON object but {type(row).__name__}")
-    return row
+def user_messages(
+    question: Any,
+    *,
+    choices: Sequence[str] = (),
+    instruction: str = "",
+    system: str = "",
+) -> tuple[dict[str, str], ...]:
+    """A question as chat messages, its options by letter, the instruction last.
+
+    Raises:
+        ValueError: the question is no text.
+    """
+    if not isinstance(question, str) or not question.strip():
+        raise ValueError(f"a question is text, not {question!r}")
+    options = [f"{letter(i, choices)}. {text}" for i, text in enumerate(choices)]
+    content = "\n".join([question, *options, *filter(None, [instruction])])
+    return (*_system(system), {"role": "user", "content": content})
+
+
+def answer_text(answer: Any) -> str:
+    """An answer as text; 27.0 is "27".
+
+    Raises:
+        ValueError: it is neither text nor a number, or it is empty.
+    """
+    if isinstance(answer, float) and answer.is_integer():
+        return str(int(answer))
+    if isinstance(answer, bool) or not isinstance(answer, str | int | float):
+        raise ValueError(f"an answer is text or a number, not {answer!r}")
+    if not str(answer).strip():
+        raise ValueError("an answer is empty")
+    return str(answer)
+
+
+def letter(index: int, choices: Sequence[Any]) -> str:
+    """A, B, C, ... for 0, 1, 2, ...
+
+    Raises:
+        ValueError: there is no such choice, or there are more than 26.
+    """
+    if not 0 <= index < len(choices) <= 26:
+        raise ValueError(f"answer {index} is none of {len(choices)} choices")
+    return chr(ord("A") + index)
+
+
+def _system(text: str) -> tuple[dict[str, str], ...]:
+    return ({"role": "system", "content": text},) if text else ()
 
 
 def _task(
-    row: Mapping[str, Any],
-    default_id: str,
+    row: Row,
+    source: str,
     fields: Mapping[str, str],
     instruction: str,
     system: str,
     domain: str,
 ) -> Task:
     """One task of one row."""
+    values = row.values
     for field in fields.values():
-        if row.get(field) in (None, "", []):
-            raise ValueError(
-                f"no {field!r}; the line has {', '.join(row) or 'nothing'}"
-            )
-    extra = {key: row[key] for key in row if key not in fields.values()}
-    value = row[fields["answer"]]
+        if values.get(field) in (None, "", []):
+            raise ValueError(f"no {field!r}; the row has {', '.join(values)}")
+    extra = {key: values[key] for key in values if key not in fields.values()}
+    value = values[fields["answer"]]
     if isinstance(value, list):
-        extra["answers"] = [_text(one) for one in value]
+        extra["answers"] = [answer_text(one) for one in value]
         value = value[0]
-    choices = row[fields["choices"]] if "choices" in fields else []
+    choices = values[fields["choices"]] if "choices" in fields else []
     if choices and isinstance(value, int):
-        value = _letter(value, choices)
+        value = letter(value, choices)
     if "messages" in fields:
-        messages = [_message(message) for message in row[fields["messages"]]]
+        given = map(_message, values[fields["messages"]])
+        messages = (*_system(system), *given)
     else:
-        options = [f"{_letter(i, choices)}. {text}" for i, text in enumerate(choices)]
-        lines = [row[fields["question"]], *options, *filter(None, [instruction])]
-        if not isinstance(lines[0], str):
-            raise ValueError(f"a question is text, not {lines[0]!r}")
-        messages = [{"role": "user", "content": "\n".join(lines)}]
-    if system:
-        messages.insert(0, {"role": "system", "content": system})
-    id = str(row[fields["id"]]) if "id" in fields else default_id
-    return Task(id, tuple(messages), _text(value), domain, extra)
+        messages = user_messages(
+            values[fields["question"]],
+            choices=choices,
+            instruction=instruction,
+            system=system,
+        )
+    id = str(values[fields["id"]]) if "id" in fields else f"{source}-{row.number}"
+    return Task(id, messages, answer_text(value), domain, extra)
 
 
 def _message(message: Any) -> dict[str, str]:
@@ -199,21 +269,3 @@ def _message(message: Any) -> dict[str, str]:
     ):
         raise ValueError(f"a message has a role and content, not {message!r}")
     return {key: message[key] for key in keys}
-
-
-def _text(answer: Any) -> str:
-    """An answer as text."""
-    if isinstance(answer, float) and answer.is_integer():
-        return str(int(answer))
-    if isinstance(answer, str) or (
-        isinstance(answer, int | float) and not isinstance(answer, bool)
-    ):
-        return str(answer)
-    raise ValueError(f"an answer is text or a number, not {answer!r}")
-
-
-def _letter(index: int, choices: Sequence[Any]) -> str:
-    """A, B, C, ... for 0, 1, 2, ..."""
-    if not 0 <= index < len(choices) <= 26:
-        raise ValueError(f"answer {index} is none of {len(choices)} choices")
-    return chr(ord("A") + index)

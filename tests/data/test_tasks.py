@@ -87,7 +87,7 @@ def test_only_newlines_end_a_line(tmp_path):
         (b"[" * 100_000, "recursion"),
         (b"[1]", "not a JSON object but list"),
         (b'{"question": "\xff"}', "utf-8"),
-        ({"question": "?"}, "no 'answer'; the line has question"),
+        ({"question": "?"}, "no 'answer'; the row has question"),
         ({"question": "?", "answer": ""}, "no 'answer'"),
         ({"question": "?", "answer": None}, "no 'answer'"),
         ({"question": "?", "answer": []}, "no 'answer'"),
