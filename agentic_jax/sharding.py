@@ -11,21 +11,31 @@ from jax.sharding import PartitionSpec as P
 from jax.tree_util import keystr
 
 AXES = ("data", "fsdp", "tensor", "sequence", "expert")
-ROWS = P(("data", "fsdp"), "sequence")  # Of every [B, T] array.
+# Attention and dense blocks know no experts: there, `expert` is one more way to cut
+# rows, and to cut parameters like fsdp.
+FSDP = ("fsdp", "expert")
+ROWS = P(("data", *FSDP), "sequence")  # Of every [B, T] array.
 
 Rules = Sequence[tuple[str, P]]
 
 # The first pattern found in a leaf's path decides. Optimizer states repeat the paths of
 # the parameters below their own, so one table serves both.
 RULES: Rules = (
-    (r"(^|/)embed/embedding$", P("tensor", "fsdp")),
-    (r"(^|/)head/kernel$", P("fsdp", "tensor")),
-    (r"/attention/[qkv]/kernel$", P(None, "fsdp", "tensor", None)),
+    (r"(^|/)embed/embedding$", P("tensor", FSDP)),
+    (r"(^|/)head/kernel$", P(FSDP, "tensor")),
+    (r"/attention/[qkv]/kernel$", P(None, FSDP, "tensor", None)),
     (r"/attention/[qkv]/bias$", P(None, "tensor", None)),
-    (r"/attention/o/kernel$", P(None, "tensor", None, "fsdp")),
+    (r"/attention/o/kernel$", P(None, "tensor", None, FSDP)),
     (r"/attention/o/bias$", P()),
-    (r"/mlp/(gate|up)/kernel$", P(None, "fsdp", "tensor")),
-    (r"/mlp/down/kernel$", P(None, "tensor", "fsdp")),
+    (r"/mlp/(gate|up)/kernel$", P(None, FSDP, "tensor")),
+    (r"/mlp/down/kernel$", P(None, "tensor", FSDP)),
+    (r"/mlp/router/kernel$", P(None, FSDP, None)),
+    (r"/mlp/experts/(gate|up)/kernel$", P(None, "expert", "fsdp", "tensor")),
+    (r"/mlp/experts/down/kernel$", P(None, "expert", "tensor", "fsdp")),
+    (r"/(attention/[qkv]|mlp/(gate|up))/lora_a$", P(None, FSDP)),
+    (r"/(attention/[qkv]|mlp/(gate|up))/lora_b$", P(None, None, "tensor")),
+    (r"/(attention/o|mlp/down)/lora_a$", P(None, "tensor")),
+    (r"/(attention/o|mlp/down)/lora_b$", P(None, None, FSDP)),
     (r"norm/scale$", P()),
 )
 
@@ -106,8 +116,13 @@ def infer_shardings(tree: Any, rules: Rules, mesh: Mesh) -> Any:
 
 
 def row_sharding(mesh: Mesh) -> NamedSharding:
-    """Of [B, T] arrays: rows over data and fsdp, tokens over sequence."""
+    """Of [B, T] arrays: rows over data, fsdp and expert, tokens over sequence."""
     return NamedSharding(mesh, ROWS)
+
+
+def row_shards(mesh: Mesh) -> int:
+    """How many parts the rows of a batch are cut into; rows must be a multiple."""
+    return math.prod(mesh.shape[axis] for axis in ROWS[0])
 
 
 def constrain(x: jax.Array, spec: P) -> jax.Array:
@@ -124,12 +139,16 @@ def constrain(x: jax.Array, spec: P) -> jax.Array:
 def put_batch(tree: Any, mesh: Mesh) -> Any:
     """The tree of [B, T] host arrays on the mesh, sharded as row_sharding says.
 
+    Scalars are replicated.
+
     Raises:
         ValueError: rows or tokens do not divide over their axes.
     """
     for leaf in jax.tree.leaves(tree):
-        _check_divides("a batch", leaf.shape, ROWS, mesh)
-    return jax.device_put(tree, row_sharding(mesh))
+        if leaf.ndim:
+            _check_divides("a batch", leaf.shape, ROWS, mesh)
+    shardings = (NamedSharding(mesh, P()), row_sharding(mesh))
+    return jax.device_put(tree, jax.tree.map(lambda x: shardings[x.ndim > 0], tree))
 
 
 def _check_divides(name: str, shape: tuple[int, ...], spec: P, mesh: Mesh) -> None:

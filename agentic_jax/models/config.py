@@ -10,7 +10,10 @@ FAMILIES = {  # Hugging Face's name of the class -> ours, which is its model_typ
     "LlamaForCausalLM": "llama",
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
 }
+_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+_MLP = ("gate_proj", "up_proj", "down_proj")
 
 
 @dataclass(frozen=True)
@@ -46,15 +49,58 @@ class RopeScaling:
 
 
 @dataclass(frozen=True)
+class LoraConfig:
+    """Which projections get a low-rank adapter, named as PEFT names it.
+
+        y = x W + (alpha / rank) (x A) B
+
+    Attributes:
+        rank: PEFT's r, the inner width of A and B.
+        alpha: PEFT's lora_alpha.
+        targets: PEFT's target_modules, of q_proj, k_proj, v_proj, o_proj, gate_proj,
+            up_proj and down_proj; in every layer.
+
+    Raises:
+        ValueError: a rank below 1, no target, or an unknown one.
+
+    Source: LoRA (arXiv:2106.09685), section 4.1.
+    """
+
+    rank: int
+    alpha: float
+    targets: tuple[str, ...]
+
+    def __post_init__(self):  # noqa: D105
+        if self.rank < 1:
+            raise ValueError(f"lora rank is {self.rank}; at least 1 is needed")
+        known = _ATTENTION + _MLP
+        unknown = [target for target in self.targets if target not in known]
+        if unknown or not self.targets:
+            raise ValueError(
+                f"lora targets are {list(self.targets)}; name some of "
+                f"{', '.join(known)}"
+            )
+
+    @property
+    def scale(self) -> float:
+        """What the adapter's product is multiplied by."""
+        return self.alpha / self.rank
+
+
+@dataclass(frozen=True)
 class ModelConfig:
-    """The shape of a dense decoder, and how to run it. Hashable, so static under jit.
+    """The shape of a decoder, and how to run it. Hashable, so static under jit.
 
     Attributes:
         family: which Hugging Face class it is written back as.
         width: of the residual stream, D.
         num_kv_heads: divides num_heads; equal is multi-head, 1 is multi-query.
         head_dim: even; num_heads * head_dim need not be the width.
-        mlp_width: of the gated hidden layer.
+        mlp_width: of the gated hidden layer, of each expert's where there are experts.
+        num_experts: gated blocks in each layer, of which every token is sent to
+            experts_per_token; 0 is one dense block.
+        experts_per_token: how many experts see a token.
+        normalize_experts: divides the probabilities of a token's experts by their sum.
         attention_bias: biases on the query, key and value projections, and on the
             output projection too unless the family is qwen2.
         qk_norm: RMS norm of each query and key head before the rotation.
@@ -67,12 +113,17 @@ class ModelConfig:
         layer_loop: "scan" compiles one layer, "unroll" all, of the same parameters.
         remat: what the backward pass recomputes: "none" keeps all activations, "dots"
             keeps the results of products with weights, "full" keeps each layer's input.
+        attention: over whole rows: "dense" holds all weights at one time, "chunked"
+            those of a few queries, "splash" is a TPU kernel and "cudnn" a GPU one; see
+            attention_kernels.
+        lora: adapters beside the weights, part of the parameters; None is without.
 
     Raises:
-        ValueError: an unknown name, or head counts that do not divide.
+        ValueError: an unknown name, head counts that do not divide, experts that do
+            not fit the family, or adapters on experts.
     """
 
-    family: Literal["llama", "qwen2", "qwen3"]
+    family: Literal["llama", "qwen2", "qwen3", "qwen3_moe"]
     vocab_size: int
     width: int
     num_layers: int
@@ -94,6 +145,11 @@ class ModelConfig:
     param_dtype: str = "float32"
     layer_loop: Literal["scan", "unroll"] = "unroll"
     remat: Literal["none", "full", "dots"] = "none"
+    attention: Literal["dense", "chunked", "splash", "cudnn"] = "dense"
+    num_experts: int = 0
+    experts_per_token: int = 0
+    normalize_experts: bool = True
+    lora: LoraConfig | None = None
 
     def __post_init__(self):  # noqa: D105
         if self.num_heads % self.num_kv_heads:
@@ -107,11 +163,32 @@ class ModelConfig:
             ("family", tuple(FAMILIES.values())),
             ("layer_loop", ("scan", "unroll")),
             ("remat", ("none", "full", "dots")),
+            ("attention", ("dense", "chunked", "splash", "cudnn")),
         ):
             if getattr(self, name) not in known:
                 raise ValueError(
                     f"{name} is one of {', '.join(known)}, not {getattr(self, name)!r}"
                 )
+        self._check_experts()
+
+    def _check_experts(self):
+        if (self.num_experts > 0) != (self.family == "qwen3_moe"):
+            raise ValueError(
+                f"num_experts is {self.num_experts} in a {self.family}; only qwen3_moe "
+                "has experts, and needs them"
+            )
+        if not 0 <= self.experts_per_token <= self.num_experts or (
+            self.num_experts and not self.experts_per_token
+        ):
+            raise ValueError(
+                f"experts_per_token is {self.experts_per_token} of num_experts "
+                f"{self.num_experts}"
+            )
+        if self.num_experts and self.lora and set(self.lora.targets) & set(_MLP):
+            raise ValueError(
+                f"lora targets are {list(self.lora.targets)}; beside experts only "
+                f"{', '.join(_ATTENTION)} can be adapted"
+            )
 
     @property
     def output_bias(self) -> bool:
@@ -147,10 +224,13 @@ def from_hf(
         ("hidden_act", "silu"),
         ("mlp_bias", False),
         ("use_sliding_window", False),
+        ("decoder_sparse_step", 1),
+        ("mlp_only_layers", []),
     ):
-        if hf.get(key, wanted) != wanted:
+        if hf.get(key) not in (None, wanted):
             raise ValueError(f"unsupported {key} {hf[key]!r}; only {wanted!r} is")
     family = FAMILIES[name]
+    has_experts = family == "qwen3_moe"
     try:
         num_heads = hf["num_attention_heads"]
         theta, scaling = _read_rope(hf)
@@ -162,13 +242,18 @@ def from_hf(
             num_heads=num_heads,
             num_kv_heads=hf.get("num_key_value_heads") or num_heads,
             head_dim=hf.get("head_dim") or hf["hidden_size"] // num_heads,
-            mlp_width=hf["intermediate_size"],
+            mlp_width=hf[
+                "moe_intermediate_size" if has_experts else "intermediate_size"
+            ],
+            num_experts=_num_experts(hf) if has_experts else 0,
+            experts_per_token=hf["num_experts_per_tok"] if has_experts else 0,
+            normalize_experts=hf["norm_topk_prob"] if has_experts else True,
             rope_theta=theta,
             rope_scaling=scaling,
             rms_norm_eps=hf["rms_norm_eps"],
             tie_embeddings=hf.get("tie_word_embeddings", False),
             attention_bias=family == "qwen2" or hf.get("attention_bias", False),
-            qk_norm=family == "qwen3",
+            qk_norm=family in ("qwen3", "qwen3_moe"),
             max_positions=hf["max_position_embeddings"],
             bos_token_id=hf.get("bos_token_id"),
             eos_token_ids=_as_tuple(hf.get("eos_token_id")),
@@ -221,6 +306,15 @@ def to_hf(config: ModelConfig) -> dict[str, Any]:
         hf["mlp_bias"] = False
     else:
         hf["use_sliding_window"] = False
+    if config.num_experts:
+        hf |= {
+            "num_experts": config.num_experts,
+            "num_experts_per_tok": config.experts_per_token,
+            "moe_intermediate_size": config.mlp_width,
+            "norm_topk_prob": config.normalize_experts,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [],
+        }
     return hf
 
 
@@ -277,6 +371,11 @@ def _write_rope_scaling(scaling: RopeScaling | None) -> dict[str, Any] | None:
         "factor": scaling.factor,
         **{theirs: options[ours] for ours, theirs in _ROPE_KEYS[scaling.kind].items()},
     }
+
+
+def _num_experts(hf: Mapping[str, Any]) -> int:
+    """Published configs say num_experts, transformers 5 writes num_local_experts."""
+    return hf["num_local_experts" if "num_local_experts" in hf else "num_experts"]
 
 
 def _as_tuple(ids: int | list[int] | None) -> tuple[int, ...]:

@@ -7,7 +7,8 @@ import math
 import os
 import pathlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,7 +22,8 @@ from agentic_jax.models.config import ModelConfig, from_hf, to_hf
 from agentic_jax.models.transformer import Transformer
 
 _LAYER = "model.layers.{}."
-_NAMES = {  # Our path -> Hugging Face's name; {} is the layer.
+_EXPERT = _LAYER + "mlp.experts.{}."
+_NAMES = {  # Our path -> Hugging Face's name; {} is the layer, then the expert.
     "embed/embedding": "model.embed_tokens.weight",
     "norm/scale": "model.norm.weight",
     "head/kernel": "lm_head.weight",
@@ -37,6 +39,11 @@ _NAMES = {  # Our path -> Hugging Face's name; {} is the layer.
         for name in "qkvo"
         for ours, theirs in (("kernel", "weight"), ("bias", "bias"))
     },
+    "layers/mlp/router/kernel": _LAYER + "mlp.gate.weight",
+    **{
+        f"layers/mlp/experts/{name}/kernel": f"{_EXPERT}{name}_proj.weight"
+        for name in ("gate", "up", "down")
+    },
 }
 _CONFIG = "config.json"
 _SINGLE = "model.safetensors"
@@ -44,7 +51,11 @@ _INDEX = "model.safetensors.index.json"
 
 
 def param_shapes(config: ModelConfig) -> Any:
-    """The parameter tree with jax.ShapeDtypeStruct leaves; nothing is allocated."""
+    """The parameter tree with jax.ShapeDtypeStruct leaves; nothing is allocated.
+
+    Adapters are in it if the config has them. Files never hold them: what is loaded and
+    saved is the model without.
+    """
 
     def init():  # Makes its own inputs, so that no transfer guard is tripped.
         tokens = jnp.zeros((1, 1), jnp.int32)
@@ -94,18 +105,22 @@ def load(
         ValueError: a damaged file, names missing or left over, or a wrong shape.
     """
     path = pathlib.Path(path)
+    config = dataclasses.replace(config, lora=None)
     dtype = jnp.dtype(dtype or config.param_dtype)
     shapes = _by_path(param_shapes(config))
-    placements = dict.fromkeys(shapes) if shardings is None else _by_path(shardings)
+    placements = None if shardings is None else _by_path(shardings)
     with contextlib.ExitStack() as stack:
         tensors = _open_tensors(path, stack)
         _check_names(path, config, wanted=set(_hf_names(config)), found=set(tensors))
-        leaves = {
-            ours: jax.device_put(
-                _read_leaf(ours, leaf, tensors, dtype), placements[ours]
-            )
-            for ours, leaf in shapes.items()
-        }
+        leaves = {}
+        for ours, leaf in shapes.items():
+            read = partial(_read_slice, ours, leaf.shape, tensors, dtype)
+            if placements is None:
+                leaves[ours] = jax.device_put(read((slice(None),) * leaf.ndim))
+            else:  # Each device's part alone, and no other process's.
+                leaves[ours] = jax.make_array_from_callback(
+                    leaf.shape, placements[ours], read
+                )
     return _nested(leaves)
 
 
@@ -134,11 +149,13 @@ def save(
         FileExistsError: path is there already.
         OSError: it cannot be written; nothing is left behind.
     """
-    config = dataclasses.replace(config, param_dtype=dtype or config.param_dtype)
+    config = dataclasses.replace(
+        config, param_dtype=dtype or config.param_dtype, lora=None
+    )
     leaves = _by_path(jax.device_get(params))
     tensors = {
-        name: _to_hf(ours, leaves[ours] if layer is None else leaves[ours][layer])
-        for name, (ours, layer) in _hf_names(config).items()
+        name: _to_hf(ours, leaves[ours][index])
+        for name, (ours, index) in _hf_names(config).items()
     }
     if dtype is not None:
         tensors = {k: v.astype(jnp.dtype(dtype)) for k, v in tensors.items()}
@@ -161,19 +178,42 @@ def write(
         OSError: it cannot be written; nothing is left behind.
     """
     path = pathlib.Path(path)
-    check_absent(path)
     _check_names(path, config, wanted=set(_hf_names(config)), found=set(tensors))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.mkdir()
+    with new_directory(path) as part:
         if copy_from is not None:
             _copy_others(pathlib.Path(copy_from), part)
         (part / _CONFIG).write_text(json.dumps(to_hf(config), indent=2) + "\n")
         _write_shards(tensors, part, max_shard_bytes)
+
+
+@contextlib.contextmanager
+def new_directory(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A directory to fill, which becomes `path` at the end, or goes if that fails.
+
+    Raises:
+        FileExistsError: path is there already.
+    """
+    check_absent(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.mkdir()
+        yield part
         part.rename(path)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def write_file(tensors: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
+    """Writes one safetensors file that transformers and other users can read."""
+    # transformers refuses files that do not name a format.
+    save_file(dict(tensors), path, metadata={"format": "pt"})
+    path.chmod(0o644)  # safetensors makes it private; a server may be another user.
+
+
+def hf_name(ours: str, *index: int) -> str:
+    """Hugging Face's name of the parameter at our path, of one layer (and expert)."""
+    return _NAMES[ours].format(*index)
 
 
 def check_absent(path: pathlib.Path) -> None:
@@ -182,15 +222,24 @@ def check_absent(path: pathlib.Path) -> None:
         raise FileExistsError(f"{path} exists; remove it or choose another directory")
 
 
-def _hf_names(config: ModelConfig) -> dict[str, tuple[str, int | None]]:
-    """Hugging Face's name -> (our path, layer), all that this model has, in order."""
+def _hf_names(config: ModelConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Hugging Face's name -> (our path, index into it), all that this model has."""
     paths = _by_path(param_shapes(config))
-    names = {_NAMES[p]: (p, None) for p in paths if not p.startswith("layers/")}
+    names = {_NAMES[p]: (p, ()) for p in paths if not p.startswith("layers/")}
     for layer in range(config.num_layers):
         for ours in paths:
-            if ours.startswith("layers/"):
-                names[_NAMES[ours].format(layer)] = (ours, layer)
+            if not ours.startswith("layers/"):
+                continue
+            each = range(config.num_experts) if _num_stacked(ours) == 2 else (None,)
+            for expert in each:
+                index = (layer,) if expert is None else (layer, expert)
+                names[hf_name(ours, *index)] = (ours, index)
     return names
+
+
+def _num_stacked(ours: str) -> int:
+    """How many leading axes number tensors of a file: layers, and experts."""
+    return ours.startswith("layers/") + ("/experts/" in ours)
 
 
 def _hf_shape(ours: str, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -212,23 +261,36 @@ def _from_hf(ours: str, tensor: np.ndarray, shape: tuple[int, ...]) -> np.ndarra
     return (tensor.T if ours.endswith("/kernel") else tensor).reshape(shape)
 
 
-def _read_leaf(
-    ours: str, leaf: jax.ShapeDtypeStruct, tensors: Mapping[str, Any], dtype: Any
+def _read_slice(
+    ours: str,
+    shape: tuple[int, ...],
+    tensors: Mapping[str, Any],
+    dtype: Any,
+    index: tuple[slice, ...],
 ) -> np.ndarray:
-    """One parameter of all layers, converted."""
-    out = np.empty(leaf.shape, dtype)
-    stacked = ours.startswith("layers/")
-    for layer in range(leaf.shape[0] if stacked else 1):
-        target = out[layer] if stacked else out
-        name = _NAMES[ours].format(layer)
-        wanted = _hf_shape(ours, target.shape)
+    """One slice of one parameter, converted; only the tensors that it needs are read.
+
+    Args:
+        ours: our path.
+        shape: of the whole parameter.
+        tensors: name -> open file.
+        dtype: of the result.
+        index: a slice of every dimension.
+    """
+    lead = _num_stacked(ours)
+    spans = [range(size)[part] for size, part in zip(shape, index, strict=True)]
+    out = np.empty([len(span) for span in spans], dtype)
+    wanted = _hf_shape(ours, shape[lead:])
+    for place in np.ndindex(out.shape[:lead]):
+        numbers = [span[i] for span, i in zip(spans, place, strict=False)]
+        name = hf_name(ours, *numbers)
         tensor = tensors[name].get_tensor(name)
         if tensor.shape != wanted:
             raise ValueError(
                 f"{name} has shape {tensor.shape}, but config.json makes it {wanted}: "
                 "config and weights are of different models"
             )
-        target[...] = _from_hf(ours, tensor, target.shape)
+        out[place] = _from_hf(ours, tensor, shape[lead:])[index[lead:]]
     return out
 
 
@@ -287,22 +349,16 @@ def _write_shards(
         shards[-1][name] = tensor
         size += tensor.nbytes
     if len(shards) == 1:
-        _write_file(shards[0], path / _SINGLE)
+        write_file(shards[0], path / _SINGLE)
         return
     weight_map = {}
     for number, shard in enumerate(shards, start=1):
         name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        _write_file(shard, path / name)
+        write_file(shard, path / name)
         weight_map.update(dict.fromkeys(shard, name))
     total = sum(tensor.nbytes for tensor in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (path / _INDEX).write_text(json.dumps(index, indent=2) + "\n")
-
-
-def _write_file(tensors: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
-    # transformers refuses files that do not name a format.
-    save_file(dict(tensors), path, metadata={"format": "pt"})
-    path.chmod(0o644)  # safetensors makes it private; a server may be another user.
 
 
 def _copy_others(source: pathlib.Path, target: pathlib.Path) -> None:

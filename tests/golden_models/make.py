@@ -31,6 +31,13 @@ MODELS = {  # name -> (family, rope scaling, tied head, attention_bias)
     "qwen2_linear": ("qwen2", {"rope_type": "linear", "factor": 2.0}, False, None),
     "qwen3_tied": ("qwen3", None, True, False),
     "qwen3_yarn": ("qwen3", _YARN, False, False),
+    "qwen3_moe": ("qwen3_moe", None, False, False),
+}
+_EXPERTS = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "norm_topk_prob": True,
 }
 
 
@@ -41,6 +48,8 @@ def make(name: str, path: pathlib.Path) -> None:
 
     family, rope_scaling, tied, bias = MODELS[name]
     options = {} if bias is None else {"attention_bias": bias}
+    if family == "qwen3_moe":
+        options |= _EXPERTS
     config = AutoConfig.for_model(
         family,
         vocab_size=64,
