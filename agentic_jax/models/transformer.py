@@ -1,4 +1,4 @@
-"""Llama, Qwen2 and Qwen3: one decoder, for whole rows or over a cache.
+"""Llama, Qwen2, Qwen3 and Qwen3-MoE: one decoder, for whole rows or over a cache.
 
 Parameters, the same whether layers are scanned or unrolled, with a leading L under
 `layers`:
@@ -9,6 +9,10 @@ Parameters, the same whether layers are scanned or unrolled, with a leading L un
     layers/attention/{k,v}/kernel [L, D, KV, Dh]  norm/scale [D]
     layers/attention/o/kernel [L, H, Dh, D]       head/kernel [D, V], untied only
     layers/attention/{q,k,v,o}/bias, {q,k}_norm/scale [L, Dh], where the family has them
+
+With experts, layers/mlp holds router/kernel [L, D, E] and experts/{gate,up}/kernel
+[L, E, D, F] and experts/down/kernel [L, E, F, D]. With adapters, there are lora_a and
+lora_b beside the kernels that config.lora names.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,13 +33,14 @@ from agentic_jax.models.attention import (
 from agentic_jax.models.cache import KVCache, cached_attention
 from agentic_jax.models.config import ModelConfig
 from agentic_jax.models.mlp import GatedMlp, rms_norm
+from agentic_jax.models.moe import MoeMlp
 from agentic_jax.sharding import ROWS, constrain
 
 Params = Mapping[str, Any]
 
 
 class Layer(nn.Module):
-    """Attention, then the gated block, each on the normed stream and added to it."""
+    """Attention, then the gated block or experts, each on the normed stream."""
 
     config: ModelConfig
 
@@ -52,7 +57,8 @@ class Layer(nn.Module):
         added, aux = Attention(config, name="attention")(normed, cos_sin, attend)
         hidden = hidden + added
         normed = rms_norm(config, name="mlp_norm")(hidden)
-        return hidden + GatedMlp(config, name="mlp")(normed), aux
+        mlp = MoeMlp if config.num_experts else GatedMlp
+        return hidden + mlp(config, name="mlp")(normed), aux
 
 
 class Transformer(nn.Module):
