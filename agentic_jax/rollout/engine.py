@@ -45,12 +45,31 @@ class Completion:
         logprobs: [n] float32 log-softmax(logits / temperature) of each sampled token.
         stop: "stop" on a stop id or string, "length" at max_tokens, "abort".
         weight_version: of the parameters that sampled it.
+        cached_tokens: of the prompt, that the engine still held.
     """
 
     token_ids: np.ndarray
     logprobs: np.ndarray
     stop: Literal["stop", "length", "abort"]
     weight_version: int
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class ServerLoad:
+    """What an engine or a server reports of itself.
+
+    Attributes:
+        running: requests being decoded.
+        waiting: requests in its queue.
+        used_tokens: positions of the key-value cache that they hold.
+        capacity_tokens: positions that there are.
+    """
+
+    running: int
+    waiting: int
+    used_tokens: int
+    capacity_tokens: int
 
 
 class Engine(Protocol):

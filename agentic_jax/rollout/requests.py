@@ -22,6 +22,7 @@ class Request:
         future: resolves to the Completion.
         sampled: token ids so far.
         logprobs: of each of them, nats.
+        cached: tokens of the prompt that the cache held instead of computing them.
     """
 
     token_ids: np.ndarray
@@ -30,6 +31,7 @@ class Request:
     future: Future = field(default_factory=Future)
     sampled: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    cached: int = 0
 
     @property
     def num_tokens(self) -> int:

@@ -7,14 +7,18 @@ import math
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import aiohttp
 import numpy as np
 from absl import logging
 
-from agentic_jax.rollout.engine import Completion, EngineError, SamplingParams
+from agentic_jax.rollout.engine import (
+    Completion,
+    EngineError,
+    SamplingParams,
+    ServerLoad,
+)
 
 _PROBE_SECONDS = 10.0  # For what a healthy server answers at once.
 # SGLang closes idle connections after 5 s; one that is about to close is not reused.
@@ -29,23 +33,6 @@ class ServerError(EngineError):
 
 class _NoAnswer(ServerError):
     """Nothing came back, so the request may still run."""
-
-
-@dataclass(frozen=True)
-class ServerLoad:
-    """What a server reports of itself, over all its data-parallel ranks.
-
-    Attributes:
-        running: requests being decoded.
-        waiting: requests in its queue.
-        used_tokens: positions of its key-value cache in use.
-        capacity_tokens: positions that it has.
-    """
-
-    running: int
-    waiting: int
-    used_tokens: int
-    capacity_tokens: int
 
 
 class SGLangServer:
@@ -127,7 +114,7 @@ class SGLangServer:
             logging.warning("session %s was not released: %s", session, error)
 
     async def load(self) -> ServerLoad:
-        """What the server reports; behind the truth by some steps while it decodes.
+        """What all ranks report; behind the truth by some steps while they decode.
 
         Raises:
             ServerError: no answer, or not of this form.
@@ -301,7 +288,9 @@ class SGLangServer:
         elif version is None:
             wrong = f"weight_version {meta.get('weight_version')!r}; update its weights"
         else:
-            return Completion(np.array(ids, np.int32), logprobs, stop, version)
+            ids = np.array(ids, np.int32)
+            cached = int(meta.get("cached_tokens") or 0)
+            return Completion(ids, logprobs, stop, version, cached_tokens=cached)
         raise ServerError(f"{self.url}/generate answered with {wrong}")
 
     def _nonsense(self, answer: Any, what: str) -> ServerError:

@@ -18,7 +18,7 @@ class Row:
             bits. Sampled tokens are not fresh.
         source: row to copy from as soon as that one holds `shared` tokens.
         shared: how many tokens that copy brings.
-        last_used: a counter; of two free rows the older is taken.
+        last_used: a counter; the longer ago, the sooner a free row is overwritten.
     """
 
     session: str | None = None
@@ -65,12 +65,11 @@ class Slots:
         else:
             kept = _common_prefix(self._tokens[index], token_ids)
         row = self._rows[index]
-        row.session, row.last_used, self._clock = session, self._clock, self._clock + 1
+        row.session = session
+        self._touch(row)
         row.done = int(min(kept, row.done))
         row.fresh = min(row.fresh, row.done)
-        for other in self._rows:
-            if other.source == index and other.shared > row.done:
-                other.source = None  # It would copy what is overwritten here.
+        self._drop_copies(index)
         clean = row.fresh == row.done
         shared[index] = 0
         best = int(np.argmax(shared))
@@ -83,10 +82,18 @@ class Slots:
         return index
 
     def record(self, index: int, token_ids: np.ndarray) -> None:
-        """Notes that a row, after decoding, holds exactly token_ids [n]."""
+        """Notes that a row, after decoding, holds exactly token_ids [n].
+
+        A row that was emptied and never filled again holds only what it was given.
+        """
         row = self._rows[index]
+        if row.done < row.planned:
+            token_ids = token_ids[: row.done]
+            row.source = None
         row.planned = row.done = len(token_ids)
         row.fresh = min(row.fresh, row.done)
+        self._touch(row)
+        self._drop_copies(index)
         self._write(index, token_ids)
 
     def release(self, session: str) -> None:
@@ -149,16 +156,41 @@ class Slots:
         differ = np.ones((len(self._rows), size + 1), bool)  # A sentinel at the end.
         differ[:, :size] = self._tokens[:, :size] != token_ids[None, :]
         prefix = np.argmax(differ, axis=1)
-        give = [row.fresh if self._exact else row.planned for row in self._rows]
+        give = [self._give(row) for row in self._rows]
         return np.minimum(prefix, give)
 
     def _choose(self, free: list[int], shared: np.ndarray) -> int:
-        """The free row that loses least: no one's source, best prefix, then oldest."""
+        """The free row that loses least.
+
+        That is one which nobody is to copy and whose tokens the new ones continue; if
+        there is none, the one that was used longest ago.
+        """
         sources = {row.source for row in self._rows}
+        continued = [
+            0 < self._give(row) == shared[i] for i, row in enumerate(self._rows)
+        ]
         return max(
             free,
-            key=lambda i: (i not in sources, shared[i], -self._rows[i].last_used),
+            key=lambda i: (
+                i not in sources,
+                shared[i] if continued[i] else 0,
+                -self._rows[i].last_used,
+            ),
         )
+
+    def _give(self, row: Row) -> int:
+        """How many of a row's tokens others may reuse."""
+        return row.fresh if self._exact else row.planned
+
+    def _touch(self, row: Row) -> None:
+        self._clock += 1
+        row.last_used = self._clock
+
+    def _drop_copies(self, index: int) -> None:
+        """Ends the plans to copy from a row what it does not hold any more."""
+        for other in self._rows:
+            if other.source == index and other.shared > self._rows[index].done:
+                other.source = None
 
     def _write(self, index: int, token_ids: np.ndarray) -> None:
         self._tokens[index, : len(token_ids)] = token_ids

@@ -1,7 +1,6 @@
 import asyncio
 import dataclasses
 import functools
-import threading
 
 import jax
 import jax.numpy as jnp
@@ -9,52 +8,28 @@ import numpy as np
 import pytest
 
 from agentic_jax.losses.logprobs import token_logprobs
-from agentic_jax.models.config import ModelConfig
 from agentic_jax.models.transformer import Transformer, head
 from agentic_jax.rollout.engine import EngineError, SamplingParams
 from agentic_jax.rollout.jax_engine import JaxEngine
-
-CONFIG = ModelConfig(
-    family="qwen3",
-    vocab_size=64,
-    width=32,
-    num_layers=2,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=8,
-    mlp_width=48,
-    qk_norm=True,
-    tie_embeddings=True,
+from tests.rollout.small_engines import (
+    CASES,
+    CONFIG,
+    ENGINES,
+    RESULT,
+    SIZES,
+    decode,
+    make_engine,
+    make_params,
+    one_by_one,
+    prompt,
+    run,
+    together,
 )
-SIZES = {"rows": 4, "length": 64, "chunk": 4, "prefill_chunk": 8, "prefill_rows": 2}
-RESULT = [1, 2, 3, 4, 5]  # What a tool would answer.
-
-
-def make_params(seed):
-    ids = jnp.zeros((1, 2), jnp.int32)
-    init = jax.jit(Transformer(CONFIG).init)
-    params = init(jax.random.key(seed), ids, ids, ids)["params"]
-    # Wider embeddings make sharper distributions than a fresh model's.
-    return jax.tree.map(lambda x: 4 * x, params)
 
 
 @pytest.fixture(scope="module")
 def params():
     return make_params(0)
-
-
-def decode(token_ids):
-    return "".join(chr(48 + t) for t in token_ids)
-
-
-def make_engine(params, **options):
-    return JaxEngine(
-        params, CONFIG, **{"deterministic": True, "decode": decode, **SIZES, **options}
-    )
-
-
-ENGINES = {}  # By options: compiling takes longer than playing.
-SESSIONS = ("next", *"abcdefsx", *map(str, range(9)))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,57 +38,6 @@ def close_engines():
     for engine in ENGINES.values():
         asyncio.run(engine.close())
     ENGINES.clear()
-
-
-def run(params, play, **options):
-    """What the coroutine play(engine) returns, on an engine that remembers nothing."""
-    key = repr(sorted(options.items()))
-    if key not in ENGINES:
-        ENGINES[key] = make_engine(params, **options)
-
-    async def main():
-        for session in SESSIONS:
-            await ENGINES[key].release(session)
-        await ENGINES[key].update_weights(params, 0)
-        return await play(ENGINES[key])
-
-    return asyncio.run(main())
-
-
-def prompt(seed, size=11):
-    return np.random.default_rng(seed).integers(0, 64, size).astype(np.int32)
-
-
-# Name -> prompt and seed; a and b are of one group, c shares 9 tokens with them.
-CASES = {
-    "a": (prompt(0), 1),
-    "b": (prompt(0), 2),
-    "c": (np.concatenate([prompt(0)[:9], prompt(1)]), 1),
-    "d": (prompt(3, size=1), 4),
-    "e": (prompt(4, size=30), 5),
-    "f": (prompt(5, size=17), 6),
-}
-
-
-async def two_turns(engine, name):
-    """The two completions of a session that reads a tool result in between."""
-    context, seed = CASES[name]
-    params = SamplingParams(max_tokens=9, seed=seed, stop_token_ids=(7,))
-    first = await engine.generate(context, params, session=name)
-    context = np.concatenate([context, first.token_ids, RESULT])
-    params = dataclasses.replace(params, seed=seed + 100, stop_strings=("A", "BC"))
-    second = await engine.generate(context, params, session=name)
-    await engine.release(name)
-    return first, second
-
-
-async def one_by_one(engine, names):
-    return {name: await two_turns(engine, name) for name in names}
-
-
-async def together(engine, names):
-    done = await asyncio.gather(*(two_turns(engine, name) for name in names))
-    return dict(zip(names, done, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -283,142 +207,6 @@ def test_options_of_one_request_do_not_touch_another(params):
     np.testing.assert_array_equal(plain.logprobs, again.logprobs)
 
 
-class Gate:
-    """A decoder that stops the engine's thread after a chunk until it is let go."""
-
-    def __init__(self):
-        self.reached, self.open = threading.Event(), threading.Event()
-
-    def __call__(self, token_ids):
-        self.reached.set()
-        assert self.open.wait(timeout=60)
-        return ""
-
-
-def run_behind_gate(params, play):
-    """As run, with play(engine, gate) and an engine that ends afterwards."""
-
-    async def main():
-        gate = Gate()
-        engine = make_engine(params, decode=gate)
-        try:
-            return await play(engine, gate)
-        finally:
-            gate.open.set()
-            await engine.close()
-
-    return asyncio.run(main())
-
-
-LONG = SamplingParams(max_tokens=50, stop_strings=("never",))
-
-
-def test_cancelling_frees_the_row(params):
-    async def play(engine, gate):
-        tasks = [
-            asyncio.ensure_future(engine.generate([i], LONG, session=str(i)))
-            for i in range(4)
-        ]
-        await asyncio.to_thread(gate.reached.wait)  # Every row is taken.
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        gate.open.set()
-        done = await engine.generate([9], LONG, session="next")
-        return done, engine.stats()
-
-    done, stats = run_behind_gate(params, play)
-    assert len(done.token_ids) == 50
-    assert stats["sampled_tokens"] < 4 * 50  # The cancelled ones did not run on.
-
-
-def test_releasing_a_running_session_gives_what_it_has(params):
-    async def play(engine, gate):
-        running = asyncio.ensure_future(engine.generate([1], LONG, session="a"))
-        await asyncio.to_thread(gate.reached.wait)
-        await engine.release("a")
-        gate.open.set()
-        return await running
-
-    done = run_behind_gate(params, play)
-    assert done.stop == "abort"
-    assert len(done.token_ids) == len(done.logprobs) == SIZES["chunk"]
-
-
-def test_more_sessions_than_rows_wait_their_turn(params):
-    async def play(engine):
-        order = []
-
-        async def one(i):
-            await engine.generate([i], SamplingParams(4), session=str(i))
-            order.append(i)
-            await engine.release(str(i))
-
-        await asyncio.gather(*(one(i) for i in range(9)))
-        return order
-
-    order = run(params, play)
-    assert sorted(order[:4]) == [0, 1, 2, 3] and sorted(order[4:8]) == [4, 5, 6, 7]
-
-
-def test_the_event_loop_goes_on_while_the_engine_works(params):
-    async def play(engine, gate):
-        running = asyncio.ensure_future(engine.generate([1], LONG, session="a"))
-        while not gate.reached.is_set():
-            await asyncio.sleep(0)  # Would hang if the engine held the loop.
-        pending = not running.done()
-        gate.open.set()
-        return pending, await running
-
-    pending, done = run_behind_gate(params, play)
-    assert pending and len(done.token_ids) == 50
-
-
-def test_new_weights_wait_for_what_runs_and_forget_the_cache(params):
-    other = make_params(1)
-    options = dataclasses.replace(LONG, max_tokens=12, seed=3)
-
-    async def play(engine, gate):
-        running = asyncio.ensure_future(
-            engine.generate(prompt(1), options, session="a")
-        )
-        await asyncio.to_thread(gate.reached.wait)
-        update = asyncio.ensure_future(engine.update_weights(other, 5))
-        await asyncio.sleep(0)
-        later = asyncio.ensure_future(engine.generate(prompt(1), options, session="b"))
-        gate.open.set()
-        await update
-        again = await engine.generate(prompt(1), options, session="a")
-        return await running, await later, again
-
-    before, later, again = run_behind_gate(params, play)
-
-    async def play_once(engine, gate):
-        gate.open.set()
-        return await engine.generate(prompt(1), options, session="a")
-
-    old, new = (run_behind_gate(p, play_once) for p in (params, other))
-    assert [c.weight_version for c in (before, later, again)] == [0, 5, 5]
-    assert not np.array_equal(old.token_ids, new.token_ids)
-    np.testing.assert_array_equal(before.logprobs, old.logprobs)
-    np.testing.assert_array_equal(later.logprobs, new.logprobs)
-    np.testing.assert_array_equal(again.logprobs, new.logprobs)
-
-
-def test_weights_of_another_shape_are_refused(params):
-    wider = {**params, "norm": {"scale": jnp.ones(33)}}
-    with pytest.raises(ValueError, match=r"\['norm'\]\['scale'\].*\(33,\).*\(32,\)"):
-        run(params, lambda engine: engine.update_weights(wider, 1))
-
-
-def test_weights_are_not_copied(params):
-    engine = make_engine(params)
-    ours = engine._programs._params["embed"]["embedding"]
-    theirs = params["embed"]["embedding"]
-    assert ours.unsafe_buffer_pointer() == theirs.unsafe_buffer_pointer()
-    asyncio.run(engine.close())
-
-
 def test_nan_logits_fail_the_requests_and_not_the_engine(params):
     broken = jax.tree.map(lambda x: x * jnp.nan, params)
 
@@ -472,48 +260,6 @@ def test_sizes_below_one_are_refused(params):
         make_engine(params, rows=0)
 
 
-def test_a_failure_on_the_thread_reaches_every_caller(params):
-    def broken_decode(token_ids):
-        raise LookupError("no such token")
-
-    async def play(engine):
-        options = SamplingParams(5, stop_strings=("x",))
-        for _ in range(2):
-            with pytest.raises(EngineError, match="has ended: no such token"):
-                await engine.generate([1], options, session="a")
-
-    run(params, play, decode=broken_decode)
-
-
-def test_close_ends_the_thread_and_what_waits(params):
-    async def main():
-        threads = threading.active_count()
-        engine = make_engine(params)
-        running = asyncio.ensure_future(
-            engine.generate([1], SamplingParams(60), session="a")
-        )
-        await asyncio.sleep(0)
-        await engine.close()
-        with pytest.raises(EngineError, match="closed"):
-            await running
-        await engine.close()
-        await engine.release("a")
-        return threading.active_count() - threads
-
-    assert asyncio.run(main()) <= 1  # One that the loop keeps for itself.
-
-
-def test_host_and_device_exchange_only_explicit_copies(params):
-    with jax.transfer_guard("allow"):
-        previous = jax.config.jax_transfer_guard
-        jax.config.update("jax_transfer_guard", "disallow")  # On the thread too.
-        try:
-            played = run(params, lambda engine: together(engine, ["a", "b"]))
-        finally:
-            jax.config.update("jax_transfer_guard", previous)
-    assert len(played) == 2
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", [(), ("fsdp",)])
 def test_weights_on_a_mesh_are_used_where_they_lie(params, alone, spec):
@@ -536,7 +282,9 @@ def test_bfloat16_is_near_float32_and_has_a_bfloat16_cache(params):
     engine = JaxEngine(params, config, deterministic=True, **SIZES)
     options = SamplingParams(max_tokens=20, seed=3)
     done = asyncio.run(engine.generate(prompt(8), options, session="a"))
-    assert {x.dtype for x in engine._programs._cache.k} == {jnp.dtype("bfloat16")}
+    assert {x.dtype for x in engine._worker.programs._cache.k} == {
+        jnp.dtype("bfloat16")
+    }
     asyncio.run(engine.close())
     tokens = np.concatenate([prompt(8), done.token_ids])[None]
     ones, positions = np.ones_like(tokens), np.arange(tokens.size, dtype=np.int32)[None]

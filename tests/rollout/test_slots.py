@@ -86,13 +86,34 @@ def test_exact_lines_end_at_multiples_of_the_chunk():
     np.testing.assert_array_equal(slots.tokens(0, np.arange(2, 5)), [2, 3, 4])
 
 
-def test_a_free_row_still_gives_its_prefix():
+def test_a_free_row_is_continued_in_place():
     slots = Slots(rows=3, length=8, exact=True)
     row = slots.place("a", ids(1, 2, 3))
     fill(slots)
     slots.release("a")
-    assert slots.place("b", ids(1, 2, 9)) == row  # Holds two of them: no copy.
-    assert fill(slots) == ([], {row: [2]})
+    assert slots.place("b", ids(1, 2, 3, 4)) == row
+    assert fill(slots) == ([], {row: [3]})
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_free_row_that_others_may_continue_is_copied_instead(exact):
+    slots = Slots(rows=2, length=8, exact=exact)
+    row = slots.place("a", ids(1, 2, 3))
+    fill(slots)
+    slots.release("a")
+    other = slots.place("b", ids(1, 2, 9))
+    assert other != row
+    assert fill(slots) == ([(row, other)], {other: [2]})
+
+
+def test_exact_continues_a_free_row_up_to_its_first_sampled_token():
+    slots = Slots(rows=2, length=8, exact=True)
+    row = slots.place("a", ids(1, 2))
+    fill(slots)
+    slots.record(row, ids(1, 2, 3))  # 3 is sampled.
+    slots.release("a")
+    assert slots.place("b", ids(1, 2, 3, 4)) == row
+    assert fill(slots) == ([], {row: [2, 3]})
 
 
 def test_of_free_rows_the_oldest_is_overwritten():
@@ -101,6 +122,15 @@ def test_of_free_rows_the_oldest_is_overwritten():
     fill(slots)
     slots.release("b"), slots.release("a")
     assert slots.place("c", ids(3)) == rows[0]
+
+
+def test_finishing_counts_as_use():
+    slots = Slots(rows=2, length=8, exact=True)
+    rows = [slots.place(s, ids(t)) for s, t in (("a", 1), ("b", 2))]
+    fill(slots)
+    slots.record(rows[0], ids(1, 5))
+    slots.release("a"), slots.release("b")
+    assert slots.place("c", ids(3)) == rows[1]
 
 
 def test_a_free_row_with_the_prefix_is_taken_before_an_older_one():
@@ -139,6 +169,18 @@ def test_forget_empties_rows_but_not_sessions():
     slots.forget()
     assert slots.place("a", ids(1, 2)) == row
     assert fill(slots) == ([], {row: [0, 1]})
+
+
+def test_what_ends_before_it_is_filled_again_holds_nothing():
+    slots = Slots(rows=2, length=8, exact=True)
+    first, second = (slots.place(session, ids(1, 2, 3)) for session in "ab")
+    fill(slots)
+    slots.forget()
+    for session in "ab":
+        slots.place(session, ids(1, 2, 3))  # The second is to copy the first.
+    slots.record(first, ids(1, 2, 3))
+    slots.release("a")
+    assert fill(slots) == ([], {second: [0, 1, 2]})
 
 
 def test_one_token_prompts_need_nothing():
