@@ -10,6 +10,11 @@ import jax.numpy as jnp
 from transformers import PreTrainedTokenizerBase
 
 from agentic_jax.chat.tokenizer import load_tokenizer, train_tokenizer
+from agentic_jax.config import bind
+from agentic_jax.data import mixture
+from agentic_jax.data.filters import FILTERS, keep_tasks
+from agentic_jax.data.layouts import read_dataset
+from agentic_jax.data.procedural import reasoning_gym
 from agentic_jax.data.tasks import read_tasks
 from agentic_jax.data.word_problems import typical_texts, word_problems
 from agentic_jax.models import hf_weights
@@ -90,5 +95,77 @@ def jsonl(
     )
 
 
+def dataset(
+    *,
+    dataset: str,
+    path: str = "",
+    split: str = "",
+    seed: int = 0,
+    system: str = "",
+    instruction: str = "",
+) -> list[Task]:
+    """The problems of a published set, by name; see data.layouts.read_dataset."""
+    return read_dataset(
+        dataset,
+        path=path,
+        split=split,
+        seed=seed,
+        system=system,
+        instruction=instruction,
+    )
+
+
+def mixed(
+    *, sources: Mapping[str, Mapping[str, Any]], count: int, seed: int
+) -> list[Task]:
+    """`count` problems drawn from several sources; see data.mixture.mix.
+
+    Args:
+        sources: name to {"weight": float, "tasks": an entry as `tasks` takes it}.
+        count: of all together.
+        seed: of the draw.
+
+    Raises:
+        ValueError: a source without weight or tasks, or what the source raises.
+    """
+    for name, source in sources.items():
+        if set(source) != {"weight", "tasks"}:
+            raise ValueError(
+                f"source {name} has {', '.join(source)}; it takes weight and tasks"
+            )
+    return mixture.mix(
+        {name: bind(source["tasks"], TASKS)() for name, source in sources.items()},
+        weights={name: source["weight"] for name, source in sources.items()},
+        count=count,
+        seed=seed,
+    )
+
+
+def filtered(
+    *, tasks: Mapping[str, Any], filters: Mapping[str, Mapping[str, Any]]
+) -> list[Task]:
+    """The problems of another source that pass every filter.
+
+    Args:
+        tasks: an entry as `tasks` takes it.
+        filters: any name to {"name": a key of data.filters.FILTERS, options}, applied
+            in this order.
+
+    Raises:
+        ValueError: an unknown name or option, or no problem is left.
+    """
+    kept = bind(tasks, TASKS)()
+    for spec in filters.values():
+        kept = keep_tasks(kept, bind(spec, FILTERS))
+    return kept
+
+
 MODELS = {"directory": from_directory, "toy": toy}
-TASKS = {"jsonl": jsonl, "word_problems": word_problems}
+TASKS = {
+    "jsonl": jsonl,
+    "dataset": dataset,
+    "mixed": mixed,
+    "filtered": filtered,
+    "reasoning_gym": reasoning_gym,
+    "word_problems": word_problems,
+}

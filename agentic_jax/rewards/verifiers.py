@@ -1,13 +1,13 @@
 """From a finished trajectory to its correctness: what each verifier looks at."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from agentic_jax.rewards import answers
-from agentic_jax.rewards.grading import Grader
+from agentic_jax.rewards import answers, programs
+from agentic_jax.rewards.grading import Grader, VerifierError
 from agentic_jax.trajectory import Trajectory
 
 Extract = Literal["boxed", "answer_tag"]
@@ -90,13 +90,129 @@ async def short_answer_f1(
         ValueError: unknown option.
     """
     prediction = _extract(trajectory, services, extract)
-    task = trajectory.task
+    return 0.0 if prediction is None else answers.f1(prediction, _accepted(trajectory))
+
+
+async def short_answer_em(
+    trajectory: Trajectory, services: Services, *, extract: Extract = "answer_tag"
+) -> float:
+    """1 if the last answer is one of the accepted ones after normalisation, else 0.
+
+    Accepted answers and errors as for short_answer_f1.
+    """
+    prediction = _extract(trajectory, services, extract)
     if prediction is None:
         return 0.0
-    return answers.f1(prediction, task.extra.get("answers", (task.answer,)))
+    return float(answers.exact_match(prediction, _accepted(trajectory)))
 
 
-VERIFIERS = {"math": math, "choice": choice, "short_answer_f1": short_answer_f1}
+async def unit_tests(
+    trajectory: Trajectory,
+    services: Services,
+    *,
+    timeout: float = 10.0,
+    score: Literal["fraction", "all"] = "fraction",
+) -> float:
+    """How much of task.extra["tests"] the policy's last fenced program passes.
+
+    Args:
+        trajectory: a policy text without a fenced program scores 0.
+        services: the sandbox, which must be open.
+        timeout: seconds a test.
+        score: "fraction" of the tests, or 1 only if they "all" pass.
+
+    Raises:
+        VerifierError: the sandbox failed: a fault, not a 0.
+        ValueError: unknown option, no sandbox, or malformed tests.
+    """
+    if score not in ("fraction", "all"):
+        raise ValueError(f"score is {score!r}; known: fraction, all")
+    if services.sandbox is None:
+        raise ValueError("unit_tests needs Services.sandbox; config.sandbox opens one")
+    code = programs.extract_program(policy_text(trajectory, services.decode))
+    if code is None:
+        return 0.0
+    tests = trajectory.task.extra["tests"]
+    submission = programs.submission_of(code, tests, timeout=timeout)
+    try:
+        (grade,) = await services.sandbox.grade([submission])
+    except OSError as error:
+        raise VerifierError(f"the sandbox did not grade: {error}") from error
+    return grade.passed if score == "fraction" else float(grade.passed == 1.0)
+
+
+async def reasoning_gym(
+    trajectory: Trajectory,
+    services: Services,
+    *,
+    extract: Extract = "boxed",
+    timeout: float = 30.0,
+) -> float:
+    """What reasoning-gym's own scorer gives the last answer, in [0, 1].
+
+    Args:
+        trajectory: of a task that data.procedural made; no answer scores 0.
+        services: the sandbox, whose Python has the library.
+        extract: where the answer stands.
+        timeout: seconds, with the library's import.
+
+    Raises:
+        VerifierError: the scorer did not end well: a fault, not a 0.
+        ValueError: unknown option, or no sandbox.
+    """
+    prediction = _extract(trajectory, services, extract)
+    if prediction is None:
+        return 0.0
+    if services.sandbox is None:
+        raise ValueError("reasoning_gym needs Services.sandbox; see config.sandbox")
+    problem = trajectory.task.extra["reasoning_gym"]
+    code, token = programs.scoring_program(problem)
+    try:
+        done = await services.sandbox.execute(code, timeout=timeout, stdin=prediction)
+    except OSError as error:
+        raise VerifierError(f"the sandbox did not score: {error}") from error
+    printed, _, score = done.stdout.rstrip().rpartition("\n")[2].partition(" ")
+    if done.status != "ok" or printed != token:
+        reason = done.message or done.stderr[-500:]
+        raise VerifierError(f"scoring {prediction[:80]!r}: {done.status}: {reason}")
+    return min(max(float(score), 0.0), 1.0)
+
+
+async def by_task(
+    trajectory: Trajectory,
+    services: Services,
+    *,
+    options: Mapping[str, Mapping[str, Any]],
+) -> float:
+    """The score of the verifier that the task names in extra["verifier"].
+
+    Args:
+        trajectory: whose task names a key of VERIFIERS.
+        services: what that verifier needs.
+        options: verifier name to its options; those that are not there take none.
+
+    Raises:
+        VerifierError: as that verifier.
+        ValueError: the task names no verifier, or an unknown one or option.
+    """
+    name = trajectory.task.extra.get("verifier")
+    if name not in VERIFIERS:
+        raise ValueError(
+            f"task {trajectory.task.id!r} names verifier {name!r}; known:"
+            f" {', '.join(VERIFIERS)}"
+        )
+    return await VERIFIERS[name](trajectory, services, **options.get(name, {}))
+
+
+VERIFIERS = {
+    "math": math,
+    "choice": choice,
+    "short_answer_f1": short_answer_f1,
+    "short_answer_em": short_answer_em,
+    "unit_tests": unit_tests,
+    "reasoning_gym": reasoning_gym,
+    "by_task": by_task,
+}
 
 
 def policy_text(trajectory: Trajectory, decode: Callable[[np.ndarray], str]) -> str:
@@ -121,3 +237,9 @@ def _extract(
     if extract == "answer_tag":
         return answers.extract_tag(text, "answer")
     raise ValueError(f"extract is {extract!r}; known: boxed, answer_tag")
+
+
+def _accepted(trajectory: Trajectory) -> list[str]:
+    """Every answer that counts as right."""
+    task = trajectory.task
+    return task.extra.get("answers") or [task.answer]
