@@ -30,6 +30,7 @@ from agentic_jax.models.attention import (
     plain_attention,
     rotary_cos_sin,
 )
+from agentic_jax.models.attention_kernels import make_attend
 from agentic_jax.models.cache import KVCache, cached_attention
 from agentic_jax.models.config import ModelConfig
 from agentic_jax.models.mlp import GatedMlp, rms_norm
@@ -86,11 +87,13 @@ class Transformer(nn.Module):
             self.param("head", _init_head, config)  # Applied by `head`.
         hidden = _look_up(embed, tokens, config)
         cos_sin = rotary_cos_sin(positions, config)
-        mask = attention_mask(segment_ids, positions)
+        # Initialization has rows of one token, which not every kernel takes.
+        name = "dense" if self.is_initializing() else config.attention
+        attend_rows = _attend_rows(name, segment_ids, positions)
 
         def block(hidden, layer_params):
             def attend(q, k, v):
-                return plain_attention(q, k, v, mask), None
+                return attend_rows(q, k, v), None
 
             hidden = constrain(hidden, ROWS)
             return _apply_layer(config, layer_params, hidden, cos_sin, attend)
@@ -186,6 +189,14 @@ def _look_up(embed: Params, tokens: jax.Array, config: ModelConfig) -> jax.Array
     """[B, T, D] embeddings; the table is gathered over fsdp, not the rows moved."""
     table = constrain(embed["embedding"].astype(config.dtype), P("tensor"))
     return jnp.take(table, tokens, axis=0)
+
+
+def _attend_rows(name: str, segment_ids: jax.Array, positions: jax.Array) -> Callable:
+    """(q, k, v) -> attended [B, T, H, Dh], each token within its segment."""
+    if name != "dense":
+        return make_attend(name, segment_ids)
+    mask = attention_mask(segment_ids, positions)
+    return lambda q, k, v: plain_attention(q, k, v, mask)
 
 
 def _apply_layer(config, layer_params, hidden, cos_sin, attend):
