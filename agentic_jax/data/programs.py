@@ -56,10 +56,11 @@ def mbpp(row: Values, rng: np.random.Generator) -> Task:
     asserts = row["test_list"]
     question = f"{text}\nThe program must pass:\n" + "\n".join(asserts)
     setup = row.get("test_setup_code") or "\n".join(row.get("test_imports") or [])
+    scripts = [f"{setup}\n{text}" for text in asserts]  # It may use the program.
     return task(
         question,
         id=str(row["task_id"]),
-        tests=asserted_values(asserts) or {"scripts": asserts, "prefix": setup},
+        tests=asserted_values(asserts) or {"scripts": scripts, "prefix": ""},
         solution=row["code"],
     )
 
@@ -135,7 +136,8 @@ def asserted_values(asserts: Sequence[str]) -> dict[str, Any] | None:
     """Assertions of the form f(literals) == literal as inputs and outputs, else None.
 
     The program then never sees what is expected of it. Only values that survive JSON
-    are taken: an argument that is a tuple or a set stays an assertion.
+    are taken: an argument that is a tuple or a set stays an assertion, and so does an
+    expected bool, which equals 0 or 1 in Python and not in JSON.
     """
     calls = [_asserted(text) for text in asserts]
     names = {call[0] for call in calls if call}
@@ -160,7 +162,12 @@ def _asserted(text: str) -> tuple[str, list[Any], Any] | None:
     except (AttributeError, SyntaxError, ValueError, TypeError):
         return None
     equality = len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq)
-    if not equality or test.left.keywords or not _is_json([*arguments, value]):
+    if (
+        not equality
+        or isinstance(value, bool)
+        or test.left.keywords
+        or not _is_json([*arguments, value])
+    ):
         return None
     return name, arguments, value
 

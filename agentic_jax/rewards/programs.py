@@ -11,12 +11,6 @@ from agentic_jax.sandbox.grading import Submission
 _FENCE = re.compile(
     r"^[ \t]*```[ \t]*(?:python3?|py)?[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE
 )
-_RUNNER = """
-
-def {name}(script):
-    exec({scripts}[script], globals())
-    return {token!r}
-"""
 _SCORER = """
 import json, sys
 import reasoning_gym
@@ -34,13 +28,16 @@ def extract_program(text: str) -> str | None:
     return blocks[-1] if blocks else None
 
 
-def submission_of(code: str, tests: Mapping[str, Any], *, timeout: float) -> Submission:
+def submissions_of(
+    code: str, tests: Mapping[str, Any], *, timeout: float
+) -> list[Submission]:
     """What the sandbox has to run, for either form of tests.
 
-    Values are compared outside the program. A script runs beside it and passes only if
-    it comes to its end, which gives back a token that is new each time: a program that
-    exits early, or prints that it passed, fails. A program that searches its own
-    interpreter for the token could still cheat, so values are the better form.
+    Values are one submission, and are compared outside the program. Each script is one,
+    and runs right after the program; it passes only if what follows it, a function that
+    gives back a token, new each time, is reached: a program that exits early, or prints
+    that it passed, fails. A program that searches its own interpreter for the token, or
+    returns what equals everything, could still cheat, so values are the better form.
 
     Args:
         code: the program.
@@ -52,25 +49,24 @@ def submission_of(code: str, tests: Mapping[str, Any], *, timeout: float) -> Sub
         ValueError: neither form, or no tests.
     """
     if "inputs" in tests:
-        return Submission(
-            code,
-            tests["inputs"],
-            tests["outputs"],
-            function=tests.get("function", ""),
+        inputs, outputs = tests["inputs"], tests["outputs"]
+        function = tests.get("function", "")
+        return [Submission(code, inputs, outputs, function=function, timeout=timeout)]
+    if not tests.get("scripts"):
+        raise ValueError(f"tests have {', '.join(tests)}; want inputs or scripts")
+    token = secrets.token_hex(16)
+    name = f"passed_{token}"
+    end = f"def {name}(): return {token!r}"
+    return [
+        Submission(
+            "\n".join([tests.get("prefix", ""), code, script, end]),
+            [[]],
+            [token],
+            function=name,
             timeout=timeout,
         )
-    if "scripts" not in tests:
-        raise ValueError(f"tests have {', '.join(tests)}; want inputs or scripts")
-    token, scripts = secrets.token_hex(16), list(tests["scripts"])
-    name = f"run_{token}"
-    runner = _RUNNER.format(name=name, scripts=scripts, token=token)
-    return Submission(
-        f"{tests.get('prefix', '')}\n{code}{runner}",
-        [[i] for i in range(len(scripts))],
-        [token] * len(scripts),
-        function=name,
-        timeout=timeout,
-    )
+        for script in tests["scripts"]
+    ]
 
 
 def scoring_program(problem: Mapping[str, Any]) -> tuple[str, str]:

@@ -133,12 +133,13 @@ async def unit_tests(
     if code is None:
         return 0.0
     tests = trajectory.task.extra["tests"]
-    submission = programs.submission_of(code, tests, timeout=timeout)
+    submissions = programs.submissions_of(code, tests, timeout=timeout)
     try:
-        (grade,) = await services.sandbox.grade([submission])
+        grades = await services.sandbox.grade(submissions)
     except OSError as error:
         raise VerifierError(f"the sandbox did not grade: {error}") from error
-    return grade.passed if score == "fraction" else float(grade.passed == 1.0)
+    passed = [test.passed for grade in grades for test in grade.tests]
+    return float(all(passed)) if score == "all" else sum(passed) / len(passed)
 
 
 async def reasoning_gym(

@@ -131,7 +131,7 @@ def same_text(output: str, expected: str) -> bool:
 
 
 def same_value(value: Any, expected: Any) -> bool:
-    """Equal as JSON, floats within 1e-6 of each other; True is not 1."""
+    """Equal as JSON, to a float within 1e-6; 2.0 is 2, and True is not 1."""
     if isinstance(expected, list | tuple) and isinstance(value, list):
         return len(value) == len(expected) and all(map(same_value, value, expected))
     if isinstance(expected, dict) and isinstance(value, dict):
@@ -143,6 +143,8 @@ def same_value(value: Any, expected: Any) -> bool:
         return value is expected
     if isinstance(expected, float) and isinstance(value, int | float):
         return math.isclose(value, expected, rel_tol=1e-6, abs_tol=1e-9)
+    if isinstance(expected, int) and isinstance(value, float):
+        return value == expected
     return type(value) is type(expected) and value == expected
 
 

@@ -25,6 +25,7 @@ def test_assertions_about_literals_become_values():
         "assert set(f(1)) == 3 or True",
         "assert math.isclose(f(1), 3)",
         "assert f(1)",
+        "assert f(1) == True",  # Python says that 1 is.
         "f(1) == 3",
         "assert (",
         "",

@@ -114,3 +114,13 @@ def test_short_answers_take_the_best_accepted_answer(services):
 def test_unknown_options_are_refused(services, option):
     with pytest.raises(ValueError, match="known:"):
         score(played(("\\boxed{4}", "")), services, **option)
+
+
+def test_short_answers_by_exact_match_after_normalisation(services):
+    said = ("<answer>The Eiffel Tower.</answer>", "")
+    options = {"name": "short_answer_em"}
+    assert score(played(said, answer="eiffel tower"), services, **options) == 1.0
+    assert score(played(said, answer="tower"), services, **options) == 0.0
+    both = played(said, answer="x", answers=["tower", "Eiffel tower"])
+    assert score(both, services, **options) == 1.0
+    assert score(played(("Paris", ""), answer="Paris"), services, **options) == 0.0
