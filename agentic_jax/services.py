@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import inspect
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,14 +22,55 @@ from agentic_jax.rollout.episode import Limits, run_episode
 from agentic_jax.rollout.jax_engine import JaxEngine
 from agentic_jax.sandbox.client import Sandbox, SandboxClient
 from agentic_jax.sources import Model
-from agentic_jax.tools.base import Tool
+from agentic_jax.tools.base import Tool, limit_calls
+from agentic_jax.tools.functions import function_tool
 from agentic_jax.tools.python import python_session_tool, python_tool
+from agentic_jax.tools.search import (
+    passage_search_tool,
+    retriever_tool,
+    web_search_tool,
+)
 from agentic_jax.trajectory import Task, Trajectory
 
 TOOLS: dict[str, Callable[..., Tool]] = {
     "python": python_tool,
     "python_session": python_session_tool,
+    "function": function_tool,
+    "search": passage_search_tool,
+    "retriever": retriever_tool,
+    "web_search": web_search_tool,
 }
+
+
+def make_tools(specs: Mapping[str, Mapping[str, Any]], sandbox: Any) -> dict[str, Tool]:
+    """The tools that a config's `tools` section names, by the tools' own names.
+
+    Args:
+        specs: any key to {"name": a key of TOOLS or "module:factory", options}. Besides
+            the factory's own options, `max_calls` bounds the calls of a trajectory.
+        sandbox: given to the factories with a parameter of that name, to no other; None
+            where config.sandbox.name is "none".
+
+    Raises:
+        ValueError: an unknown name or option, a tool that needs a sandbox where there
+            is none, or two tools of one name.
+    """
+    tools: dict[str, Tool] = {}
+    for key, spec in specs.items():
+        options = {k: v for k, v in spec.items() if k != "max_calls"}
+        factory = bind(options, TOOLS)
+        if "sandbox" not in inspect.signature(factory).parameters:
+            tool = factory()
+        elif sandbox is None:
+            raise ValueError(f"tools.{key} runs code, but sandbox.name is 'none'")
+        else:
+            tool = factory(sandbox)
+        if "max_calls" in spec:
+            tool = limit_calls(tool, spec["max_calls"])
+        if tool.name in tools:
+            raise ValueError(f"tools.{key}: there is a tool {tool.name!r} already")
+        tools[tool.name] = tool
+    return tools
 
 
 def _sandbox_service(*, urls: Sequence[str]) -> SandboxClient:
@@ -36,6 +78,7 @@ def _sandbox_service(*, urls: Sequence[str]) -> SandboxClient:
 
 
 SANDBOXES: dict[str, Callable[..., Any]] = {
+    "none": contextlib.nullcontext,
     "embedded": Sandbox,
     "service": _sandbox_service,
 }
@@ -86,14 +129,10 @@ async def open_services(
     """
     config = recipe.config
     async with contextlib.AsyncExitStack() as stack:
-        sandbox = bind(config["sandbox"], SANDBOXES)()
-        await stack.enter_async_context(sandbox)
+        sandbox = await stack.enter_async_context(bind(config["sandbox"], SANDBOXES)())
         grader = Grader()
         stack.callback(grader.close)
-        tools = {
-            tool.name: tool
-            for tool in (bind(s, TOOLS)(sandbox) for s in config["tools"].values())
-        }
+        tools = make_tools(config["tools"], sandbox)
         chat = Chat(
             model.tokenizer,
             tuple(tools.values()),

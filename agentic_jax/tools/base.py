@@ -2,12 +2,22 @@
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from agentic_jax.trajectory import ToolCall, ToolResult
+
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,36 @@ async def open_tools(tools: Mapping[str, Tool]) -> AsyncIterator[dict[str, Tool]
         yield opened
 
 
+def limit_calls(tool: Tool, max_calls: int) -> Tool:
+    """The tool, which answers no more than max_calls times in one trajectory.
+
+    A further call is not run: its status is "bad_call" and the policy reads why. Calls
+    that were refused for their arguments count for nothing.
+
+    Raises:
+        ValueError: max_calls is below 1.
+    """
+    if max_calls < 1:
+        raise ValueError(f"max_calls of {tool.name} is {max_calls}; at least 1")
+
+    @contextlib.asynccontextmanager
+    async def open_limited() -> AsyncIterator[Tool]:
+        async with open_tools({tool.name: tool}) as opened:
+            inner, left = opened[tool.name], max_calls
+
+            async def run(**arguments: Any) -> ToolResult:
+                nonlocal left
+                if left == 0:
+                    text = f"{tool.name} may be called {max_calls} times, no more."
+                    return ToolResult(text, "bad_call")
+                left -= 1
+                return await inner.run(**arguments)
+
+            yield dataclasses.replace(inner, run=run)
+
+    return dataclasses.replace(tool, open=open_limited)
+
+
 async def call_tool(call: ToolCall, tools: Mapping[str, Tool]) -> ToolResult:
     """Runs one call. The model's mistakes come back as a result; our faults raise.
 
@@ -88,9 +128,23 @@ def _argument_problem(tool: Tool, arguments: Mapping[str, Any]) -> str:
     if missing or unknown:
         wanted = ", ".join(properties)
         return f"{tool.name} takes: {wanted}. Missing: {missing}, unknown: {unknown}."
-    types = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
     for name, value in arguments.items():
-        wanted = properties[name].get("type")
-        if wanted in types and not isinstance(value, types[wanted]):
-            return f"{tool.name}: {name} must be a {wanted}."
+        if not _fits(value, properties[name]):
+            wanted = properties[name].get("enum") or properties[name]["type"]
+            return f"{tool.name}: {name} must be {_in_words(wanted)}."
     return ""
+
+
+def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Whether a value is of the schema's type, and one of its enum if it has one."""
+    if "enum" in schema:
+        return value in schema["enum"]
+    if isinstance(value, bool):  # Python's bool is an int, JSON's is not.
+        return schema.get("type", "boolean") == "boolean"
+    return isinstance(value, _TYPES.get(schema.get("type", ""), object))
+
+
+def _in_words(wanted: str | list[Any]) -> str:
+    if isinstance(wanted, str):
+        return f"a JSON {wanted}"
+    return f"one of {', '.join(map(repr, wanted))}"

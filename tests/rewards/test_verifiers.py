@@ -7,7 +7,7 @@ import pytest
 from agentic_jax.config import bind
 from agentic_jax.rewards.grading import Grader, GradingTimeout
 from agentic_jax.rewards.verifiers import VERIFIERS, Services, policy_text
-from agentic_jax.trajectory import Task, Trajectory, Turn
+from agentic_jax.trajectory import Task, Trajectory, Turn, from_json, to_json
 
 
 def decode(ids):
@@ -62,6 +62,12 @@ def test_no_answer_scores_zero_once_and_asks_nobody(services):
     for trajectory in (played(("I do not know", "")), played()):
         assert score(trajectory, services) == 0.0
     assert services.grader.counts == before
+
+
+def test_a_score_of_zero_is_a_score_and_none_is_none():
+    wrong = dataclasses.replace(played(("no", "")), score=0.0)
+    assert from_json(to_json(wrong)).score == 0.0
+    assert from_json(to_json(played(("no", "")))).score is None
 
 
 def test_equivalence_and_strictness(services):
