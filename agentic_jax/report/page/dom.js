@@ -57,14 +57,15 @@
   }
 
   // A number as short as it may be: four digits, or thousands with separators.
-  report.number = (value) => {
-    if (value === null || value === undefined) return "–";
-    if (Number.isInteger(value)) return value.toLocaleString("en-US");
+  report.number = (value) =>
+    value === null || value === undefined ? "–" : shortest(value).replaceAll("-", "−");
+
+  function shortest(value) {
     const size = Math.abs(value);
-    if (size >= 1000) return Math.round(value).toLocaleString("en-US");
+    if (Number.isInteger(value) || size >= 1000) return Math.round(value).toLocaleString("en-US");
     if (size < 0.0001) return value.toExponential(1);
     return String(Number(value.toPrecision(size < 1 ? 3 : 4)));
-  };
+  }
 
   report.signed = (value) => (value > 0 ? "+" : "") + report.number(value);
 

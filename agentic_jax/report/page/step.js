@@ -148,7 +148,7 @@
         setFilter(input.value);
       };
       const now = (state.filter.match(new RegExp(`(?:^|\\s)${field}=(\\S+)`)) ?? [])[1] ?? "";
-      return el("label", {}, `${field} `, el("select", { class: field, on: { change: choose } },
+      return el("label", {}, `${field} `, el("select", { class: `by-${field}`, on: { change: choose } },
         el("option", { value: "" }, "any"),
         values[field].map((v) => el("option", { value: v, selected: v === now }, v.replace("_", " ")))));
     };
