@@ -46,7 +46,10 @@ def make_forward(config: ModelConfig, *, temperature: float, chunk: int) -> Call
 
 
 def make_score_fn(forward: Callable, *, param_shardings: Any, row_sharding: Any):
-    """Jitted (params, Batch) -> (logprobs, entropy), 0 where the mask is False."""
+    """Jitted (params, Batch) -> (logprobs, entropy), 0 where the mask is False.
+
+    Every device gets all rows of both, so that every process can read them.
+    """
 
     def score(params, batch):
         logprobs, entropy = forward(params, batch)
@@ -55,7 +58,7 @@ def make_score_fn(forward: Callable, *, param_shardings: Any, row_sharding: Any)
     return jax.jit(
         score,
         in_shardings=(param_shardings, row_sharding),
-        out_shardings=row_sharding,
+        out_shardings=_replicated(row_sharding),
     )
 
 
