@@ -15,6 +15,7 @@ AXES = ("data", "fsdp", "tensor", "sequence", "expert")
 # rows, and to cut parameters like fsdp.
 FSDP = ("fsdp", "expert")
 ROWS = P(("data", *FSDP), "sequence")  # Of every [B, T] array.
+HEAD = P(FSDP, "tensor")  # Of the output projection [D, V], tied or not.
 
 Rules = Sequence[tuple[str, P]]
 
@@ -22,7 +23,7 @@ Rules = Sequence[tuple[str, P]]
 # the parameters below their own, so one table serves both.
 RULES: Rules = (
     (r"(^|/)embed/embedding$", P("tensor", FSDP)),
-    (r"(^|/)head/kernel$", P(FSDP, "tensor")),
+    (r"(^|/)head/kernel$", HEAD),
     (r"/attention/[qkv]/kernel$", P(None, FSDP, "tensor", None)),
     (r"/attention/[qkv]/bias$", P(None, "tensor", None)),
     (r"/attention/o/kernel$", P(None, "tensor", None, FSDP)),
@@ -148,7 +149,24 @@ def put_batch(tree: Any, mesh: Mesh) -> Any:
         if leaf.ndim:
             _check_divides("a batch", leaf.shape, ROWS, mesh)
     shardings = (NamedSharding(mesh, P()), row_sharding(mesh))
-    return jax.device_put(tree, jax.tree.map(lambda x: shardings[x.ndim > 0], tree))
+    return put(tree, jax.tree.map(lambda x: shardings[x.ndim > 0], tree))
+
+
+def put(tree: Any, shardings: Any) -> Any:
+    """The tree of arrays, laid out as the tree of shardings says.
+
+    Args:
+        tree: of NumPy arrays or of arrays on this process's devices. In a run of
+            several processes all hold the same, and each places its own part.
+        shardings: of each leaf.
+    """
+    if jax.process_count() == 1:
+        return jax.device_put(tree, shardings)
+
+    def place(x: Any, sharding: NamedSharding) -> jax.Array:
+        return jax.make_array_from_callback(x.shape, sharding, lambda part: x[part])
+
+    return jax.tree.map(place, jax.device_get(tree), shardings)
 
 
 def _check_divides(name: str, shape: tuple[int, ...], spec: P, mesh: Mesh) -> None:
