@@ -1,7 +1,8 @@
 """A recipe: a config with every name bound to its function and every number checked."""
 
+import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from agentic_jax.losses import (
     CREDITS,
     KLS,
     LOG_RATIOS,
+    SCHEDULES,
     SURROGATES,
 )
 from agentic_jax.losses.policy import policy_loss
@@ -99,7 +101,8 @@ class Recipe:
         eval_tasks: () -> held-out tasks.
         verifier: async (Trajectory, Services) -> score in [0, 1].
         optimizer: of the parameters.
-        loss: (logprobs, entropy, Targets) -> (value, metrics).
+        loss: (logprobs, entropy, Targets, **scheduled) -> (value, metrics).
+        schedules: option of the surrogate that moves -> (step, entropy) -> value.
         reward, select, credit, aggregation, correction: the slots; None for SFT.
     """
 
@@ -109,6 +112,7 @@ class Recipe:
     verifier: Callable
     optimizer: optax.GradientTransformation
     loss: Callable
+    schedules: Mapping[str, Callable] = field(default_factory=dict)
     tasks: Callable | None = None
     reward: Callable | None = None
     select: Callable | None = None
@@ -128,11 +132,17 @@ def build_rl(config: Mapping[str, Any]) -> Recipe:
     check(config, RL_SCHEMA)
     _check_rollout(config)
     _check_rl(config)
+    schedules = {
+        option: bind(value, SCHEDULES)
+        for option, value in config["surrogate"].items()
+        if isinstance(value, Mapping)
+    }
     return Recipe(
         config=config,
         **_host_slots(config),
         tasks=bind(config["tasks"], TASKS),
         loss=_policy_loss(config),
+        schedules=schedules,
         reward=bind(config["reward"], REWARDS),
         select=bind(config["select"], SELECTIONS),
         credit=bind(config["credit"], CREDITS),
@@ -184,18 +194,24 @@ def _host_slots(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _policy_loss(config: Mapping[str, Any]) -> Callable:
+    surrogate = bind(config["surrogate"], SURROGATES)
     options = {
         "log_ratio": bind(config["log_ratio"], LOG_RATIOS),
-        "surrogate": bind(config["surrogate"], SURROGATES),
         "kl": bind(config["kl"], KLS),
         "kl_coef": config["kl_coef"],
         "entropy_coef": config["entropy_coef"],
     }
 
-    def loss(logprobs, entropy, targets):
+    def loss(logprobs, entropy, targets, **scheduled):
         if not config["entropy_coef"]:  # Spares its backward pass.
             entropy = jax.lax.stop_gradient(entropy)
-        return policy_loss(logprobs, targets, entropy=entropy, **options)
+        return policy_loss(
+            logprobs,
+            targets,
+            entropy=entropy,
+            surrogate=functools.partial(surrogate, **scheduled),
+            **options,
+        )
 
     return loss
 

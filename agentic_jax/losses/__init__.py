@@ -12,6 +12,7 @@ from agentic_jax.losses import (
     kl,
     ratios,
     rejection,
+    schedules,
     surrogates,
     tepo,
 )
@@ -30,6 +31,10 @@ SURROGATES = {
     "reinforce": surrogates.reinforce_surrogate,
     "cispo": surrogates.cispo_surrogate,
     "sapo": surrogates.sapo_surrogate,
+}
+SCHEDULES = {
+    "linear": schedules.linear,
+    "from_entropy": schedules.from_entropy,
 }
 AGGREGATIONS = {
     "token_mean": aggregation.token_mean_weights,

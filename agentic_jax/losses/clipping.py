@@ -26,7 +26,7 @@ def clipped_surrogate(
         advantages: [B, T]; no gradient flows through them.
         eps_low: how far below 1 the ratio counts; in [0, 1).
         eps_high: how far above 1 it counts. "Clip higher" is eps_high > eps_low. A
-            traced scalar works too: see eps_high_schedule.
+            traced scalar works too: see losses/schedules.py.
 
     Returns:
         [B, T] loss per token, unmasked and unreduced; at least float32.
@@ -130,52 +130,6 @@ def clip_fractions(
     high = mask & (ratio > 1.0 + eps_high) & (advantages > 0)
     count = jnp.maximum(jnp.sum(mask), 1)
     return jnp.sum(low) / count, jnp.sum(high) / count
-
-
-def eps_high_schedule(
-    step: jax.Array, *, start: float, end: float, num_steps: int
-) -> jax.Array:
-    """Upper clip range that moves linearly with the optimizer step.
-
-    Args:
-        step: [] steps taken so far, from 0; may be traced.
-        start: value at step 0.
-        end: value from num_steps on.
-        num_steps: length of the ramp, at least 1.
-
-    Returns:
-        [] float32 for the eps_high of a surrogate.
-    """
-    progress = jnp.clip(jnp.asarray(step, jnp.float32) / num_steps, 0.0, 1.0)
-    return start + (end - start) * progress
-
-
-def eps_high_from_entropy(
-    entropy: jax.Array,
-    *,
-    target: float,
-    eps_min: float,
-    eps_max: float,
-    width: float,
-) -> jax.Array:
-    """Upper clip range that opens when the policy's entropy falls below a target.
-
-        eps = eps_min + (eps_max - eps_min) * clip((target - H) / width + 1/2, 0, 1)
-
-    Args:
-        entropy: [] mean entropy of the last step's policy tokens, nats; may be traced.
-        target: entropy at which the range is half open, nats.
-        eps_min: range when entropy is high.
-        eps_max: range when entropy has collapsed.
-        width: nats over which the range goes from one to the other, above 0.
-
-    Returns:
-        [] float32 for the eps_high of a surrogate. A NaN entropy gives NaN.
-
-    Source: ours; arXiv:2510.11701 leaves an adaptive clip bound as future work.
-    """
-    opening = jnp.clip((target - jnp.asarray(entropy)) / width + 0.5, 0.0, 1.0)
-    return eps_min + (eps_max - eps_min) * opening
 
 
 def _ratio_and_advantages(

@@ -180,8 +180,13 @@ def _learn(
     )
     scores = score_step(device, state.params, packed.batch, ref_params=ref_params)
     targets = step_targets(device, packed, scores)
-    state, metrics = update_step(device, state, packed, targets)
-    metrics |= stats.score_stats(scores, packed.batch)
+    measured = stats.score_stats(scores, packed.batch)
+    scheduled = {
+        option: float(value(step, measured["policy/entropy"]))
+        for option, value in recipe.schedules.items()
+    }
+    state, metrics = update_step(device, state, packed, targets, scheduled)
+    metrics |= measured | {f"policy/{k}": v for k, v in scheduled.items()}
     rows = trace.trace_rows(
         packed,
         scores=scores,

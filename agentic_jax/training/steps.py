@@ -11,13 +11,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from agentic_jax.batch import Batch, Targets
+from agentic_jax.batch import Batch
 from agentic_jax.losses.logprobs import chunked_logprobs_and_entropy
 from agentic_jax.models.config import ModelConfig
 from agentic_jax.models.transformer import Transformer, head
+from agentic_jax.sharding import HEAD, ROWS
 from agentic_jax.training.state import TrainState
 
-Loss = Callable[[jax.Array, jax.Array, Targets], tuple[jax.Array, dict[str, Any]]]
+Loss = Callable[..., tuple[jax.Array, dict[str, Any]]]
 
 
 def make_forward(config: ModelConfig, *, temperature: float, chunk: int) -> Callable:
@@ -26,7 +27,9 @@ def make_forward(config: ModelConfig, *, temperature: float, chunk: int) -> Call
     Args:
         config: of the model.
         temperature: the sampling temperature: ratios compare like with like.
-        chunk: tokens whose logits exist at one time.
+        chunk: no more logits exist at one time than those of so many tokens per row.
+
+    Under jax.set_mesh, rows lie as sharding.ROWS says and the head as sharding.HEAD.
     """
     model = Transformer(config)
 
@@ -34,12 +37,15 @@ def make_forward(config: ModelConfig, *, temperature: float, chunk: int) -> Call
         hidden = model.apply(
             {"params": params}, batch.tokens, batch.positions, batch.segment_ids
         )
+        on_mesh = not jax.sharding.get_abstract_mesh().empty
         return chunked_logprobs_and_entropy(
             hidden,
             head(params, config),
             batch.tokens,
             temperature=temperature,
             chunk=chunk,
+            row_spec=ROWS if on_mesh else None,
+            head_spec=HEAD if on_mesh else None,
         )
 
     return forward
@@ -65,18 +71,19 @@ def make_score_fn(forward: Callable, *, param_shardings: Any, row_sharding: Any)
 def make_grad_fn(
     forward: Callable, loss: Loss, *, param_shardings: Any, row_sharding: Any
 ):
-    """Jitted (params, grads, Batch, Targets) -> (grads plus those of this, metrics).
+    """Jitted (params, grads, Batch, Targets, scheduled) -> (grads + own, metrics).
 
     Args:
         forward: (params, Batch) -> (logprobs, entropy).
-        loss: (logprobs, entropy, Targets) -> (value, metrics that add over rows).
+        loss: (logprobs, entropy, Targets, **scheduled) -> (value, metrics that add
+            over rows); scheduled holds scalars by name, so that they may move.
         param_shardings: of params and grads; grads is donated.
         row_sharding: of every [B, T] array.
     """
 
-    def accumulate(params, grads, batch, targets):
+    def accumulate(params, grads, batch, targets, scheduled):
         def objective(params):
-            return loss(*forward(params, batch), targets)
+            return loss(*forward(params, batch), targets, **scheduled)
 
         (_, metrics), new = jax.value_and_grad(objective, has_aux=True)(params)
         return jax.tree.map(jnp.add, grads, new), metrics
@@ -84,7 +91,13 @@ def make_grad_fn(
     replicated = _replicated(row_sharding)
     return jax.jit(
         accumulate,
-        in_shardings=(param_shardings, param_shardings, row_sharding, row_sharding),
+        in_shardings=(
+            param_shardings,
+            param_shardings,
+            row_sharding,
+            row_sharding,
+            replicated,
+        ),
         out_shardings=(param_shardings, replicated),
         donate_argnums=1,
     )

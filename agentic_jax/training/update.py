@@ -4,8 +4,9 @@ These functions run over micro-batches of one fixed shape, so that however long 
 trajectories of a step are, nothing is compiled again.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -17,6 +18,8 @@ from agentic_jax.losses.policy import mean_metrics
 from agentic_jax.packing import Step
 from agentic_jax.training.state import TrainState
 
+NOTHING: Mapping[str, float] = MappingProxyType({})
+
 
 @dataclass(frozen=True)
 class Device:
@@ -25,10 +28,10 @@ class Device:
     Attributes:
         score: (params, Batch) -> (logprobs, entropy).
         zeros: (params) -> gradient sums to start from.
-        grad: (params, grads, Batch, Targets) -> (grads, metrics that add).
+        grad: (params, grads, Batch, Targets, scheduled) -> (grads, metrics that add).
         apply: (TrainState, grads) -> (TrainState, gradient norm).
         targets: (Outcome, Scores, Batch, *, num_updates) -> Targets; None for SFT.
-        put: NumPy pytree of [rows, T] -> sharded device arrays.
+        put: NumPy pytree of [rows, T] -> sharded device arrays; scalars replicated.
         rows: of one micro-batch.
     """
 
@@ -113,11 +116,22 @@ def step_targets(device: Device, step: Step, scores: Scores) -> Targets:
 
 
 def update_step(
-    device: Device, state: TrainState, step: Step, targets: Targets
+    device: Device,
+    state: TrainState,
+    step: Step,
+    targets: Targets,
+    scheduled: Mapping[str, float] = NOTHING,
 ) -> tuple[TrainState, dict[str, float]]:
     """The state after the step's optimizer updates, and their mean metrics.
 
     An update in which no token has weight is skipped and counted.
+
+    Args:
+        device: the jitted functions.
+        state: before the step.
+        step: packed samples.
+        targets: [U * R, T] NumPy arrays of the step.
+        scheduled: options of the surrogate that move, by name.
 
     Raises:
         FloatingPointError: a loss or gradient is NaN or infinite; the state before
@@ -129,7 +143,7 @@ def update_step(
     for u in range(step.num_updates):
         mine = slice(u * rows, (u + 1) * rows)
         state, metrics = update(
-            device, state, _take(step.batch, mine), _take(targets, mine)
+            device, state, _take(step.batch, mine), _take(targets, mine), scheduled
         )
         skipped += metrics is None
         for name, value in (metrics or {}).items():
@@ -143,17 +157,22 @@ def update_step(
 
 
 def update(
-    device: Device, state: TrainState, batch: Batch, targets: Targets
+    device: Device,
+    state: TrainState,
+    batch: Batch,
+    targets: Targets,
+    scheduled: Mapping[str, float] = NOTHING,
 ) -> tuple[TrainState, dict[str, float] | None]:
     """The state after one optimizer update over all rows; metrics None if skipped."""
     parts = list(_micro_batches(np.asarray(targets.weights) != 0, device.rows))
     if not parts:
         return state, None
     grads, totals = device.zeros(state.params), None
+    options = device.put({k: np.float32(x) for k, x in scheduled.items()})
     for part in parts:
         rows = device.put((_take(batch, part), _take(targets, part)))
         with jax.transfer_guard("disallow"):
-            grads, metrics = device.grad(state.params, grads, *rows)
+            grads, metrics = device.grad(state.params, grads, *rows, options)
         totals = metrics if totals is None else jax.tree.map(jnp.add, totals, metrics)
     totals = jax.device_get(mean_metrics(totals))
     totals = {name: float(x) for name, x in totals.items()}

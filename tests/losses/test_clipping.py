@@ -7,8 +7,6 @@ from agentic_jax.losses.clipping import (
     clip_fractions,
     clipped_surrogate,
     dual_clipped_surrogate,
-    eps_high_from_entropy,
-    eps_high_schedule,
     gradient_keeping_surrogate,
 )
 
@@ -88,19 +86,6 @@ def test_clip_fractions_count_sampled_tokens_on_the_binding_side_only():
     mask = np.array([[True, True, True, True, False]])
     low, high = clip_fractions(log_ratio, advantages, mask, **EPS)
     np.testing.assert_allclose([low, high], [0.25, 0.25])
-
-
-def test_upper_clip_follows_a_ramp():
-    ramp = {"start": 0.2, "end": 0.4, "num_steps": 10}
-    found = [eps_high_schedule(step, **ramp) for step in (0, 5, 10, 99)]
-    np.testing.assert_allclose(found, [0.2, 0.3, 0.4, 0.4], rtol=1e-6)
-
-
-def test_upper_clip_opens_as_entropy_falls():
-    options = {"target": 0.5, "eps_min": 0.2, "eps_max": 0.4, "width": 0.2}
-    found = [eps_high_from_entropy(h, **options) for h in (0.9, 0.5, 0.45, 0.0)]
-    # At 0.45: (0.05 / 0.2 + 0.5) = 0.75 of the way.
-    np.testing.assert_allclose(found, [0.2, 0.3, 0.35, 0.4], rtol=1e-6)
 
 
 def test_rejects_one_advantage_per_trajectory_and_a_cap_below_one():
