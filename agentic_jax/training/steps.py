@@ -14,6 +14,7 @@ import optax
 from agentic_jax.batch import Batch
 from agentic_jax.losses.logprobs import chunked_logprobs_and_entropy
 from agentic_jax.models.config import ModelConfig
+from agentic_jax.models.lora import join
 from agentic_jax.models.transformer import Transformer, head
 from agentic_jax.sharding import HEAD, ROWS
 from agentic_jax.training.state import TrainState
@@ -22,7 +23,10 @@ Loss = Callable[..., tuple[jax.Array, dict[str, Any]]]
 
 
 def make_forward(config: ModelConfig, *, temperature: float, chunk: int) -> Callable:
-    """(params, Batch) -> (logprobs, entropy), each [B, T] float32 nats.
+    """(params, Batch, frozen) -> (logprobs, entropy), each [B, T] float32 nats.
+
+    With adapters, params is the adapter and frozen the weights that it stands beside;
+    frozen is left away without.
 
     Args:
         config: of the model.
@@ -33,7 +37,11 @@ def make_forward(config: ModelConfig, *, temperature: float, chunk: int) -> Call
     """
     model = Transformer(config)
 
-    def forward(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    def forward(
+        params: Any, batch: Batch, frozen: Any = None
+    ) -> tuple[jax.Array, jax.Array]:
+        if frozen is not None:
+            params = join(frozen, params)
         hidden = model.apply(
             {"params": params}, batch.tokens, batch.positions, batch.segment_ids
         )
@@ -51,39 +59,54 @@ def make_forward(config: ModelConfig, *, temperature: float, chunk: int) -> Call
     return forward
 
 
-def make_score_fn(forward: Callable, *, param_shardings: Any, row_sharding: Any):
-    """Jitted (params, Batch) -> (logprobs, entropy), 0 where the mask is False.
+def make_score_fn(
+    forward: Callable,
+    *,
+    param_shardings: Any,
+    row_sharding: Any,
+    frozen_shardings: tuple = (),
+):
+    """Jitted (params, Batch, *frozen) -> (logprobs, entropy), 0 where mask is False.
 
     Every device gets all rows of both, so that every process can read them.
     """
 
-    def score(params, batch):
-        logprobs, entropy = forward(params, batch)
+    def score(params, batch, *frozen):
+        logprobs, entropy = forward(params, batch, *frozen)
         return jnp.where(batch.mask, logprobs, 0), jnp.where(batch.mask, entropy, 0)
 
     return jax.jit(
         score,
-        in_shardings=(param_shardings, row_sharding),
+        in_shardings=(param_shardings, row_sharding, *frozen_shardings),
         out_shardings=_replicated(row_sharding),
     )
 
 
 def make_grad_fn(
-    forward: Callable, loss: Loss, *, param_shardings: Any, row_sharding: Any
+    forward: Callable,
+    loss: Loss,
+    *,
+    param_shardings: Any,
+    row_sharding: Any,
+    frozen_shardings: tuple = (),
 ):
-    """Jitted (params, grads, Batch, Targets, scheduled) -> (grads + own, metrics).
+    """Jitted (params, grads, Batch, Targets, scheduled, *frozen) -> (grads, metrics).
+
+    The new grads are the old ones and those of this micro-batch together.
 
     Args:
-        forward: (params, Batch) -> (logprobs, entropy).
+        forward: (params, Batch, *frozen) -> (logprobs, entropy).
         loss: (logprobs, entropy, Targets, **scheduled) -> (value, metrics that add
             over rows); scheduled holds scalars by name, so that they may move.
         param_shardings: of params and grads; grads is donated.
         row_sharding: of every [B, T] array.
+        frozen_shardings: (those of the frozen weights,) if the function shall take
+            them as its last argument; there is no gradient of them.
     """
 
-    def accumulate(params, grads, batch, targets, scheduled):
+    def accumulate(params, grads, batch, targets, scheduled, *frozen):
         def objective(params):
-            return loss(*forward(params, batch), targets, **scheduled)
+            return loss(*forward(params, batch, *frozen), targets, **scheduled)
 
         (_, metrics), new = jax.value_and_grad(objective, has_aux=True)(params)
         return jax.tree.map(jnp.add, grads, new), metrics
@@ -97,6 +120,7 @@ def make_grad_fn(
             row_sharding,
             row_sharding,
             replicated,
+            *frozen_shardings,
         ),
         out_shardings=(param_shardings, replicated),
         donate_argnums=1,
