@@ -18,26 +18,42 @@ from agentic_jax.data.procedural import reasoning_gym
 from agentic_jax.data.tasks import read_tasks
 from agentic_jax.data.word_problems import typical_texts, word_problems
 from agentic_jax.models import hf_weights
-from agentic_jax.models.config import ModelConfig
+from agentic_jax.models.config import LoraConfig, ModelConfig
 from agentic_jax.models.transformer import Transformer
 from agentic_jax.trajectory import Task
 
 
 @dataclass(frozen=True)
 class Model:
-    """Parameters, how they are run, and the tokenizer that goes with them."""
+    """Parameters, how they are run, and the tokenizer that goes with them.
+
+    Attributes:
+        params: of the Transformer, without adapters.
+        config: of the model, without adapters.
+        tokenizer: its own.
+        lora: the adapters that are to be trained instead of params, or None.
+    """
 
     params: Any
     config: ModelConfig
     tokenizer: PreTrainedTokenizerBase
+    lora: LoraConfig | None = None
 
 
-def from_directory(*, path: str, dtype: str, layer_loop: str, remat: str) -> Model:
+def from_directory(
+    *,
+    path: str,
+    dtype: str,
+    layer_loop: str,
+    remat: str,
+    lora: Mapping[str, Any] | None = None,
+) -> Model:
     """A local Hugging Face directory, as transformers or launch.convert writes it.
 
     Args:
         path: of the directory.
         dtype, layer_loop, remat: how to run it; see ModelConfig.
+        lora: see lora_config.
 
     Raises:
         FileNotFoundError, ValueError: what is missing or malformed, by name.
@@ -46,10 +62,37 @@ def from_directory(*, path: str, dtype: str, layer_loop: str, remat: str) -> Mod
         hf_weights.read_config(path), dtype=dtype, layer_loop=layer_loop, remat=remat
     )
     tokenizer = load_tokenizer(path)
-    return Model(hf_weights.load(path, config), config, tokenizer)
+    params = hf_weights.load(path, config)
+    return Model(params, config, tokenizer, lora_config(lora))
 
 
-def toy(*, width: int, num_layers: int, vocab_size: int, seed: int) -> Model:
+def lora_config(spec: Mapping[str, Any] | None) -> LoraConfig | None:
+    """The adapters that a model's `lora` entry asks for, None for none.
+
+    Args:
+        spec: {"rank": int, "alpha": float, "targets": names as PEFT has them}; see
+            models.config.LoraConfig.
+
+    Raises:
+        ValueError: another key, or a value that LoraConfig refuses.
+    """
+    if spec is None:
+        return None
+    if set(spec) != {"rank", "alpha", "targets"}:
+        raise ValueError(
+            f"model.lora has {', '.join(spec)}; it takes rank, alpha and targets"
+        )
+    return LoraConfig(spec["rank"], spec["alpha"], tuple(spec["targets"]))
+
+
+def toy(
+    *,
+    width: int,
+    num_layers: int,
+    vocab_size: int,
+    seed: int,
+    lora: Mapping[str, Any] | None = None,
+) -> Model:
     """A small Qwen3 with random weights and a tokenizer made for word problems.
 
     Args:
@@ -57,6 +100,7 @@ def toy(*, width: int, num_layers: int, vocab_size: int, seed: int) -> Model:
         num_layers: of the decoder.
         vocab_size: most tokens of the byte-level BPE tokenizer.
         seed: of the weights.
+        lora: see lora_config.
     """
     tokenizer = train_tokenizer(typical_texts(600), vocab_size=vocab_size)
     config = ModelConfig(
@@ -78,7 +122,7 @@ def toy(*, width: int, num_layers: int, vocab_size: int, seed: int) -> Model:
     tokens = jnp.zeros((1, 1), jnp.int32)
     init = jax.jit(Transformer(config).init)
     params = init(jax.random.key(seed), tokens, tokens, tokens + 1)["params"]
-    return Model(params, config, tokenizer)
+    return Model(params, config, tokenizer, lora_config(lora))
 
 
 def jsonl(
