@@ -1,16 +1,18 @@
 """Cost of a sandboxed call beside a bare subprocess, and behaviour under hostile load.
 
-    python -m benchmarks.sandbox cost            # medians of alternating runs
+    python -m benchmarks.sandbox cost            # CPU a call, cells/s of sessions
     python -m benchmarks.sandbox throughput      # calls/s at 1, 16, 256 in flight
     python -m benchmarks.sandbox mixed           # 2,000 calls, one in ten hostile
     python -m benchmarks.sandbox soak --calls 20000
 
-CPU time is that of the whole tree of processes, start-up apart. Wall-clock figures
-mean little on a machine that others use.
+CPU time is that of the whole tree of processes, start-up apart. Ours and bare
+subprocesses alternate; figures are medians. The last line is one JSON object. Wall-clock
+figures mean little on a machine that others use.
 """
 
 import argparse
 import asyncio
+import json
 import os
 import pathlib
 import random
@@ -90,8 +92,9 @@ def subprocess_cpu_ms(code: str, calls: int) -> float:
     return (tree_cpu_seconds() - before) / calls * 1e3
 
 
-async def cost(repeats: int) -> None:
-    """Prints medians of alternating runs, and cells/s of sessions."""
+async def cost(repeats: int) -> dict[str, float]:
+    """CPU milliseconds a call of both, their ratio, and cells/s of sessions."""
+    figures = {}
     async with Sandbox(workers=4) as sandbox:
         await sandbox.warm()
         for name, code in PROGRAMS.items():
@@ -105,9 +108,15 @@ async def cost(repeats: int) -> None:
                 f"{name}: {ours_ms:.1f} ms of CPU a call, subprocess {theirs_ms:.1f},"
                 f" {theirs_ms / ours_ms:.1f} times less"
             )
-        print(
-            f"sessions: {await cells_per_second(sandbox, 64, 50):.0f} cells/s over 64"
-        )
+            figures |= {
+                f"{name}_cpu_ms": ours_ms,
+                f"{name}_subprocess_cpu_ms": theirs_ms,
+                f"{name}_ratio": theirs_ms / ours_ms,
+            }
+        rates = [await cells_per_second(sandbox, 64, 50) for _ in range(repeats)]
+        figures["session_cells_per_s"] = statistics.median(rates)
+        print(f"sessions: {figures['session_cells_per_s']:.0f} cells/s over 64")
+    return figures
 
 
 async def cells_per_second(sandbox: Sandbox, sessions: int, cells: int) -> float:
@@ -128,20 +137,52 @@ async def cells_per_second(sandbox: Sandbox, sessions: int, cells: int) -> float
     return sessions * cells / seconds
 
 
-async def throughput(repeats: int) -> None:
-    """Prints calls/s at several numbers of calls in flight."""
+async def throughput(repeats: int) -> dict[str, float]:
+    """Calls/s of both at several numbers in flight.
+
+    No 256 interpreters with sympy at once: they need more memory than a small machine
+    has.
+    """
+    figures = {}
     async with Sandbox(workers=4) as sandbox:
         await sandbox.warm()
         for name, code in PROGRAMS.items():
             await sandbox.execute(code, timeout=60.0)
             for in_flight in (1, 16, 256):
-                rates = []
+                compare = name != "sympy" or in_flight < 256
+                calls = max(in_flight, {"trivial": 40, "numpy": 16, "sympy": 4}[name])
+                ours, theirs = [], []
                 for _ in range(repeats):
                     start = time.monotonic()
-                    done = await load(sandbox, [code] * 300, in_flight)
-                    rates.append(len(done) / (time.monotonic() - start))
-                rate = statistics.median(rates)
-                print(f"{name}: {rate:.0f} calls/s at {in_flight} in flight")
+                    await load(sandbox, [code] * 300, in_flight)
+                    ours.append(300 / (time.monotonic() - start))
+                    if compare:
+                        theirs.append(await subprocess_rate(code, calls, in_flight))
+                key = f"{name}_{in_flight}"
+                figures[f"{key}_calls_per_s"] = rate = statistics.median(ours)
+                line = f"{name}: {rate:.0f} calls/s at {in_flight} in flight"
+                if compare:
+                    other = statistics.median(theirs)
+                    figures[f"{key}_ratio"] = rate / other
+                    line += f", subprocess {other:.1f}, {rate / other:.1f} times more"
+                print(line)
+    return figures
+
+
+async def subprocess_rate(code: str, calls: int, in_flight: int) -> float:
+    """Calls/s of fresh interpreters without isolation."""
+    room = asyncio.Semaphore(in_flight)
+
+    async def one() -> None:
+        async with room:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", code, stdout=subprocess.PIPE
+            )
+            await process.communicate()
+
+    start = time.monotonic()
+    await asyncio.gather(*(one() for _ in range(calls)))
+    return calls / (time.monotonic() - start)
 
 
 async def load(sandbox: Sandbox, codes: list[str], in_flight: int) -> list:
@@ -156,8 +197,9 @@ async def load(sandbox: Sandbox, codes: list[str], in_flight: int) -> list:
     return await asyncio.gather(*map(one, codes))
 
 
-async def mixed(calls: int, seed: int) -> None:
-    """Prints what one hostile call in ten does to the other calls."""
+async def mixed(calls: int, seed: int) -> dict[str, float]:
+    """What one hostile call in ten does to the other calls."""
+    failures = 0
     rng = random.Random(seed)
     good = rng.choices(list(PROGRAMS.values()), k=calls)
     both = [rng.choice(HOSTILE) if i % 10 == 9 else c for i, c in enumerate(good)]
@@ -174,6 +216,7 @@ async def mixed(calls: int, seed: int) -> None:
             calm = [d for d, c in zip(done, codes, strict=True) if c not in HOSTILE]
             failed = [d for d in calm if d.status != "ok"]
             times = sorted(d.seconds for d in calm)
+            failures += len(failed)
             tails.append(times[int(0.99 * len(times))])
             print(
                 f"{label}: {seconds:.1f} s, {len(failed)} of {len(calm)} good calls"
@@ -183,11 +226,15 @@ async def mixed(calls: int, seed: int) -> None:
             print(*failed[:3], sep="\n", end="")
             del done, calm, failed  # Their output is not the sandbox's memory.
         print(f"p99 ratio {tails[1] / tails[0]:.2f}")
-        print_growth(before, traces())
+        after = traces()
+        print_growth(before, after)
+    growth = {f"{k}_growth": after[k] - before[k] for k in before}
+    return {"failed_good_calls": failures, "p99_ratio": tails[1] / tails[0]} | growth
 
 
-async def soak(calls: int, seed: int) -> None:
+async def soak(calls: int, seed: int) -> dict[str, float]:
     """Prints traces at the start and at every tenth of many mixed calls."""
+    costs = []
     rng = random.Random(seed)
     async with Sandbox(workers=4, limits=Limits(memory_mb=256)) as sandbox:
         await sandbox.warm()
@@ -203,8 +250,11 @@ async def soak(calls: int, seed: int) -> None:
             ]
             await load(sandbox, some, 256)
             ms = (tree_cpu_seconds() - cpu) / len(some) * 1e3
+            costs.append(ms)
             print(f"{(tenth + 1) * len(some)} calls, {ms:.1f} ms of CPU each")
-            print_growth(before, traces())
+            print_growth(before, after := traces())
+    growth = {f"{k}_growth": after[k] - before[k] for k in before}
+    return {"first_cpu_ms": costs[0], "last_cpu_ms": costs[-1]} | growth
 
 
 def traces() -> dict[str, int]:
@@ -238,14 +288,14 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
-    if options.what == "cost":
-        asyncio.run(cost(options.repeats))
-    elif options.what == "throughput":
-        asyncio.run(throughput(options.repeats))
-    elif options.what == "mixed":
-        asyncio.run(mixed(options.calls, options.seed))
-    else:
-        asyncio.run(soak(options.calls, options.seed))
+    measure = {
+        "cost": lambda: cost(options.repeats),
+        "throughput": lambda: throughput(options.repeats),
+        "mixed": lambda: mixed(options.calls, options.seed),
+        "soak": lambda: soak(options.calls, options.seed),
+    }[options.what]
+    figures = asyncio.run(measure())
+    print(json.dumps({key: round(float(x), 3) for key, x in figures.items()}))
 
 
 if __name__ == "__main__":

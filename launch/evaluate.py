@@ -3,7 +3,7 @@ r"""Evaluates a model on held-out problems, with its tools and self-contained.
 python -m launch.evaluate --config=configs/smollm2_math.py --config.eval.problems=50 \
     --modes=tools,self_contained --out=runs/eval.json
 
-Reports avg@k, unbiased pass@k and maj@k with 95% bootstrap intervals over problems, and
+Reports avg@k, unbiased pass@k and maj@k with 95% intervals over problems, and
 calls, call success and response tokens. The model is the config's: set another one with
 --config.model.path=DIR.
 """

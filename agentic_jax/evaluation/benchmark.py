@@ -12,6 +12,7 @@ from agentic_jax.evaluation.estimators import (
     bootstrap_ci,
     maj_at_k,
     pass_at_k,
+    wilson_interval,
 )
 from agentic_jax.monitor import stats
 from agentic_jax.monitor.progress import progress
@@ -26,7 +27,9 @@ from agentic_jax.trajectory import Task, Trajectory
 
 @dataclass(frozen=True)
 class Report:
-    """Estimates over problems, each with a 95% bootstrap interval over problems.
+    """Estimates over problems, each with a 95% interval over problems.
+
+    Bootstrap intervals; Wilson's for one sample a problem that is right or wrong.
 
     Attributes:
         problems: how many.
@@ -120,13 +123,21 @@ def report(
         f"maj@{k}": maj_at_k(votes, scores),
     }
     estimates = {
-        name: (float(x.mean()), *bootstrap_ci(x, rng=np.random.default_rng(seed)))
+        name: (float(x.mean()), *_interval(x, samples=k, seed=seed))
         for name, x in per_problem.items()
     }
     trajectories = [t for group in groups for t in group]
     details = {**stats.rollout_stats(trajectories), **stats.tool_stats(trajectories)}
     details["policy/sampled_nll_mean"] = stats.sampled_nll(trajectories)
     return Report(len(groups), k, estimates, details, groups)
+
+
+def _interval(values: np.ndarray, *, samples: int, seed: int) -> tuple[float, float]:
+    """Wilson's where each problem is one trial that is right or wrong, else bootstrap:
+    0 of 50 must not look certain."""
+    if samples == 1 and np.isin(values, (0.0, 1.0)).all():
+        return wilson_interval(int(values.sum()), len(values))
+    return bootstrap_ci(values, rng=np.random.default_rng(seed))
 
 
 def _answer(text: str) -> str:

@@ -39,6 +39,13 @@ def test_every_estimate_lies_in_its_interval_and_the_seed_decides_it():
     assert done.estimates == report(GROUPS, decode=decode, seed=0).estimates
 
 
+def test_no_right_answer_is_not_certainty():
+    """0 of 3, one sample each: Wilson's upper end is z^2 / (n + z^2)."""
+    wrong = [[dataclasses.replace(group[0], score=0.0)] for group in GROUPS]
+    estimate = report(wrong, decode=decode, seed=0).estimates["avg@1"]
+    assert estimate == pytest.approx((0.0, 0.0, 1.96**2 / (3 + 1.96**2)), abs=1e-4)
+
+
 def test_metrics_are_flat_and_in_one_area():
     metrics = report(GROUPS, decode=decode, seed=0).metrics()
     assert all(name.startswith("eval/") for name in metrics)
