@@ -6,8 +6,8 @@
     python -m benchmarks.sandbox soak --calls 20000
 
 CPU time is that of the whole tree of processes, start-up apart. Ours and bare
-subprocesses alternate; figures are medians. The last line is one JSON object. Wall-clock
-figures mean little on a machine that others use.
+subprocesses alternate; figures are medians; the last line is one JSON object.
+Wall-clock figures mean little on a machine that others use.
 """
 
 import argparse

@@ -1,4 +1,5 @@
 import itertools
+import random
 
 import jax.numpy as jnp
 import pytest
@@ -52,6 +53,52 @@ def test_broken_functions_fail_the_property_that_they_break():
     drift = failures("surrogate", f"{module}:drifts_with_the_row", first=8)
     assert "order of rows" in drift
     assert "finite" in failures("surrogate", f"{module}:unguarded", first=8)
+
+
+def keeps_one_twice(group, *, rng):
+    """Broken: a sample given twice."""
+    return [*group[:1], *group]
+
+
+def tosses_its_own_coin(group, *, rng):
+    """Broken: randomness that no seed decides."""
+    return [sample for sample in group if random.random() < 0.5]
+
+
+def sorts_in_place(group, *, rng):
+    """Broken: changes the group that it was given."""
+    group.sort(key=lambda sample: sample.reward)
+    return group
+
+
+def trusts_rewards_of_faults(group, *, rng):
+    """Broken: a fault may be the best."""
+    return [s for s in group if s.reward >= max(x.reward for x in group)]
+
+
+def sum_of_logprobs(score, trajectory):
+    """Broken: hangs on the engine's rounding."""
+    return score + sum(float(turn.logprobs.sum()) for turn in trajectory.turns)
+
+
+def none_for_no_call(score, trajectory):
+    """Broken: no number for a trajectory without calls."""
+    return score if trajectory.calls else None
+
+
+@pytest.mark.parametrize(
+    "slot, name, broken",
+    [
+        ("select", "keeps_one_twice", "samples of the group, in order"),
+        ("select", "tosses_its_own_coin", "decided by the seed"),
+        ("select", "sorts_in_place", "group untouched"),
+        ("select", "trusts_rewards_of_faults", "faults decide nothing"),
+        ("reward", "sum_of_logprobs", "blind to the engine's rounding"),
+        ("reward", "none_for_no_call", "a finite number"),
+    ],
+)
+def test_broken_host_functions_fail_what_they_break(slot, name, broken):
+    assert broken in failures(slot, f"tests.test_conformance:{name}")
 
 
 @pytest.mark.slow

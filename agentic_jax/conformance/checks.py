@@ -13,6 +13,7 @@ import numpy as np
 from agentic_jax import losses
 from agentic_jax.batch import Targets
 from agentic_jax.config import bind
+from agentic_jax.conformance.host import HOST_CHECKS
 from agentic_jax.conformance.step import (
     LENGTH,
     PACKED,
@@ -28,6 +29,8 @@ from agentic_jax.conformance.step import (
     spread_over,
 )
 from agentic_jax.losses.policy import policy_loss
+from agentic_jax.rewards.shaping import REWARDS
+from agentic_jax.rollout.select import SELECTIONS
 
 SLOTS = {
     "surrogate": losses.SURROGATES,
@@ -36,6 +39,8 @@ SLOTS = {
     "kl": losses.KLS,
     "correction": losses.CORRECTIONS,
     "credit": losses.CREDITS,
+    "select": SELECTIONS,
+    "reward": REWARDS,
 }
 # What fills the slots that are not under test.
 BASELINE = {
@@ -49,6 +54,7 @@ BASELINE = {
 # Values for options that have no default, where the command gives none.
 OPTIONS = {
     "alpha": 0.5,
+    "buffer_tokens": 8,
     "cap": 3.0,
     "delta": 0.05,
     "eps": 1e-6,
@@ -57,11 +63,13 @@ OPTIONS = {
     "estimator": "k1",
     "final": "final_traj",
     "high": 2.0,
+    "keep": 4,
     "level": "mean",
     "low": 0.5,
     "markup": "in",
     "max_difference": 0.3,
     "max_tokens": 16,
+    "mode": "paper",
     "tau_neg": 1.05,
     "tau_pos": 1.0,
     "weights": (1.0, 0.5),
@@ -87,8 +95,12 @@ def check(
     """
     if slot not in SLOTS:
         raise ValueError(f"unknown slot {slot!r}; it is one of: {', '.join(SLOTS)}")
+    function = _with_options(slot, name, options)
+    if slot in HOST_CHECKS:
+        yield from HOST_CHECKS[slot](function)
+        return
     functions = {s: bind(spec, SLOTS[s]) for s, spec in BASELINE.items()}
-    functions[slot] = _with_options(slot, name, options)
+    functions[slot] = function
     run = jax.jit(functools.partial(value_and_grad, functions))
     base = make_step(PACKED)
     value, grad = run(base)
@@ -171,7 +183,7 @@ def _with_options(slot: str, name: str, options: Mapping[str, Any]) -> Callable:
     needed = [
         n
         for n, p in inspect.signature(function).parameters.items()
-        if p.kind is p.KEYWORD_ONLY and p.default is p.empty
+        if p.kind is p.KEYWORD_ONLY and p.default is p.empty and n != "rng"
     ]
     unknown = [n for n in needed if n not in OPTIONS]
     if unknown:
