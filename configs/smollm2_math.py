@@ -10,11 +10,16 @@ The model is inside a PyPI package; nothing is downloaded from a hub:
         --out=runs/smollm2/teacher.jsonl
     python -m launch.train_sft --config=configs/smollm2_math_sft.py \
         --workdir=runs/smollm2/sft
+    python -m launch.evaluate --config=configs/smollm2_math.py \
+        --modes=tools --out=runs/smollm2/before.json
     python -m launch.train_rl --config=configs/smollm2_math.py \
         --workdir=runs/smollm2/rl
+    python -m launch.evaluate --config=configs/smollm2_math.py \
+        --config.model.path=runs/smollm2/rl/model \
+        --modes=tools --out=runs/smollm2/after.json
 
-Source of the recipe: arXiv:2510.11701; sizes and learning rate are ours. The RL run has
-not been measured to its end yet; see the README.
+Source of the recipe: arXiv:2510.11701; sizes and learning rate are ours. What it gave is
+in the README.
 """
 
 from ml_collections.config_dict import ConfigDict
