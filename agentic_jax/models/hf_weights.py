@@ -107,8 +107,8 @@ def load(
     path = pathlib.Path(path)
     config = dataclasses.replace(config, lora=None)
     dtype = jnp.dtype(dtype or config.param_dtype)
-    shapes = _by_path(param_shapes(config))
-    placements = None if shardings is None else _by_path(shardings)
+    shapes = by_path(param_shapes(config))
+    placements = None if shardings is None else by_path(shardings)
     with contextlib.ExitStack() as stack:
         tensors = _open_tensors(path, stack)
         _check_names(path, config, wanted=set(_hf_names(config)), found=set(tensors))
@@ -152,7 +152,7 @@ def save(
     config = dataclasses.replace(
         config, param_dtype=dtype or config.param_dtype, lora=None
     )
-    leaves = _by_path(jax.device_get(params))
+    leaves = by_path(jax.device_get(params))
     tensors = {
         name: _to_hf(ours, leaves[ours][index])
         for name, (ours, index) in _hf_names(config).items()
@@ -216,6 +216,12 @@ def hf_name(ours: str, *index: int) -> str:
     return _NAMES[ours].format(*index)
 
 
+def hf_tensors(ours: str, array: np.ndarray) -> dict[str, np.ndarray]:
+    """The tensors of a file that the parameter at our path makes, by name."""
+    places = np.ndindex(array.shape[: _num_stacked(ours)])
+    return {hf_name(ours, *i): _to_hf(ours, array[i]) for i in places}
+
+
 def check_absent(path: pathlib.Path) -> None:
     """Raises FileExistsError if the directory to be written is there already."""
     if path.exists():
@@ -224,7 +230,7 @@ def check_absent(path: pathlib.Path) -> None:
 
 def _hf_names(config: ModelConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Hugging Face's name -> (our path, index into it), all that this model has."""
-    paths = _by_path(param_shapes(config))
+    paths = by_path(param_shapes(config))
     names = {_NAMES[p]: (p, ()) for p in paths if not p.startswith("layers/")}
     for layer in range(config.num_layers):
         for ours in paths:
@@ -376,14 +382,14 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not JSON: {error}") from error
 
 
-def _by_path(tree: Any) -> dict[str, Any]:
-    """Path with slashes -> leaf."""
+def by_path(tree: Any) -> dict[str, Any]:
+    """Path with slashes -> leaf, in the order of the tree."""
     flat, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
 
 
 def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of _by_path."""
+    """The inverse of by_path."""
     tree: dict[str, Any] = {}
     for path, leaf in leaves.items():
         *parents, last = path.split("/")
