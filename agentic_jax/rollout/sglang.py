@@ -72,12 +72,16 @@ class SGLangServer:
         back with stop "abort" and the tokens that it has.
 
         Raises:
-            ValueError: the server says that the request is wrong, for instance that
-                the prompt is too long; so would every other server.
+            ValueError: the prompt or max_tokens is empty, or the server says that the
+                request is wrong, say too long; so would every other server.
             ServerError: no answer in time, or none that is whole: log-probabilities
                 that are missing or not finite, a trimmed stop token or prompt, a
                 weight version that is no number.
         """
+        if len(token_ids) == 0:
+            raise ValueError("the prompt is empty; sampling needs at least one token")
+        if params.max_tokens < 1:
+            raise ValueError(f"max_tokens is {params.max_tokens}; wanted at least 1")
         rid = f"{uuid.uuid4().hex}-{session}"  # An abort means every id that starts so.
         body = {
             "rid": rid,

@@ -1,123 +1,291 @@
 """What every Engine keeps, whatever is behind it."""
 
 import asyncio
+import contextlib
+import os
+import pathlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from agentic_jax.models.config import ModelConfig
-from agentic_jax.models.transformer import Transformer
+from agentic_jax.models import hf_weights
 from agentic_jax.rollout.engine import EngineError, SamplingParams
 from agentic_jax.rollout.jax_engine import JaxEngine
 from agentic_jax.rollout.scripted import ScriptedEngine
+from agentic_jax.rollout.sglang import SGLangServer
+from tests.rollout.processes import ROOT, serve_engine, serve_sglang
+from tests.rollout.small_models import publish_model, score, write_model
 
-CONFIG = ModelConfig(
-    family="llama",
-    vocab_size=32,
-    width=16,
-    num_layers=1,
-    num_heads=2,
-    num_kv_heads=1,
-    head_dim=8,
-    mlp_width=16,
-)
-
-
-def make_params():
-    ids = jnp.zeros((1, 2), jnp.int32)
-    return jax.jit(Transformer(CONFIG).init)(jax.random.key(0), ids, ids, ids)["params"]
-
-
-def jax_engine(deterministic):
-    options = {"rows": 2, "length": 32, "chunk": 4, "prefill_chunk": 4}
-    return JaxEngine(make_params(), CONFIG, deterministic=deterministic, **options)
-
-
-MAKERS = {
-    "deterministic": lambda: jax_engine(True),
-    "fast": lambda: jax_engine(False),
-    "scripted": lambda: ScriptedEngine(lambda ids: [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]),
-}
+SIZES = {"rows": 2, "length": 512}
+REPLY = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
 PROMPT = [5, 6, 7, 8, 9]
 
 
-@pytest.fixture(scope="module", params=MAKERS)
-def engine(request):
-    engine = MAKERS[request.param]()
-    yield engine
-    asyncio.run(engine.close())
+@dataclass
+class Subject:
+    """An engine under test.
+
+    Attributes:
+        engine: what is tested.
+        path: of the model that it runs; None if its log-probabilities mean nothing.
+        update: (path of other weights, version) puts them in.
+        seeded: whether a seed alone fixes what is sampled.
+    """
+
+    engine: Any
+    path: pathlib.Path | None
+    update: Callable[[pathlib.Path, int], Awaitable[None]]
+    seeded: bool = True
+
+    async def load(self):
+        load = self.engine.load()
+        return await load if asyncio.iscoroutine(load) else load
 
 
-def generate(engine, token_ids=PROMPT, session="s", **options):
-    async def main():
+@contextlib.asynccontextmanager
+async def embedded(path, deterministic):
+    config = hf_weights.read_config(path)
+    engine = JaxEngine(
+        hf_weights.load(path, config), config, deterministic=deterministic, **SIZES
+    )
+
+    async def update(path, version):
+        await engine.update_weights(hf_weights.load(path, config), version)
+
+    yield Subject(engine, path, update)
+    await engine.close()
+
+
+@contextlib.asynccontextmanager
+async def scripted(path):
+    engine = ScriptedEngine(lambda ids: REPLY)
+    yield Subject(engine, None, engine.update_weights)
+
+
+@contextlib.asynccontextmanager
+async def served(path):
+    flags = [f"--{name}={size}" for name, size in SIZES.items()]
+    with serve_engine(path, *flags, "--weight_version=0", "--deterministic") as url:
+        engine = SGLangServer(url, timeout_s=60.0)
+        yield Subject(engine, path, engine.update_from_disk)
+        await engine.close()
+
+
+@contextlib.asynccontextmanager
+async def sglang(path):
+    python = os.environ.get("SGLANG_PYTHON", ROOT / ".venv-sglang" / "bin" / "python")
+    if not pathlib.Path(python).exists():
+        pytest.skip("make test-sglang sets up SGLang's environment")
+    flags = ("--max-total-tokens=4096", "--context-length=512", "--weight-version=0")
+    with serve_sglang(python, path, *flags) as url:
+        engine = SGLangServer(url, timeout_s=120.0)
+        yield Subject(engine, path, engine.update_from_disk, seeded=False)
+        await engine.close()
+
+
+MAKERS = {
+    "deterministic": lambda path: embedded(path, True),
+    "fast": lambda path: embedded(path, False),
+    "scripted": scripted,
+    "served": served,
+    "sglang": sglang,
+}
+LOCAL = ("deterministic", "fast", "scripted")
+MARKED = [
+    pytest.param(name, marks=[pytest.mark.sglang] if name == "sglang" else [])
+    for name in MAKERS
+]
+
+
+@pytest.fixture(scope="module")
+def run():
+    loop = asyncio.new_event_loop()
+    yield loop.run_until_complete
+    loop.close()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("first") / "model")
+
+
+@pytest.fixture(scope="module", params=MARKED)
+def subject(request, run, path):
+    making = MAKERS[request.param](path)
+    yield run(making.__aenter__())
+    run(making.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def generate(run, subject):
+    async def main(token_ids, session, options):
         params = SamplingParams(**{"max_tokens": 8, **options})
-        done = await engine.generate(token_ids, params, session=session)
-        await engine.release(session)
+        done = await subject.engine.generate(token_ids, params, session=session)
+        await subject.engine.release(session)
         return done
 
-    return asyncio.run(main())
+    def call(token_ids=PROMPT, session="s", **options):
+        return run(main(token_ids, session, options))
+
+    return call
 
 
-def test_a_completion_is_int32_ids_and_one_float32_logprob_each(engine):
-    done = generate(engine)
+def test_a_completion_is_int32_ids_and_one_float32_logprob_each(generate):
+    done = generate()
     assert done.token_ids.dtype == np.int32 and done.logprobs.dtype == np.float32
     assert done.token_ids.shape == done.logprobs.shape == (8,)
     assert np.all(done.logprobs <= 0) and done.stop == "length"
 
 
 @pytest.mark.parametrize("max_tokens", [1, 5])
-def test_max_tokens_ends_with_length(engine, max_tokens):
-    done = generate(engine, max_tokens=max_tokens)
+def test_max_tokens_ends_with_length(generate, max_tokens):
+    done = generate(max_tokens=max_tokens)
     assert len(done.token_ids) == max_tokens and done.stop == "length"
 
 
-def test_the_same_request_gives_the_same_answer(engine):
-    first, second = (generate(engine, seed=7, session=s) for s in "ab")
+def test_the_same_request_gives_the_same_answer(generate, subject):
+    options = {"seed": 7} if subject.seeded else {"temperature": 0.0}
+    first, second = (generate(session=session, **options) for session in "ab")
     np.testing.assert_array_equal(first.token_ids, second.token_ids)
-    np.testing.assert_array_equal(first.logprobs, second.logprobs)
+    np.testing.assert_allclose(first.logprobs, second.logprobs, atol=1e-5)
 
 
-def test_prompts_are_lists_or_arrays(engine):
-    as_list = generate(engine, PROMPT, seed=1)
-    as_array = generate(engine, np.array(PROMPT), seed=1)
+def test_prompts_are_lists_or_arrays(generate):
+    as_list, as_array = (
+        generate(ids, temperature=0.0) for ids in (PROMPT, np.array(PROMPT))
+    )
     np.testing.assert_array_equal(as_list.token_ids, as_array.token_ids)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_log_probabilities_are_those_of_the_score_step(generate, subject, temperature):
+    if subject.path is None:
+        pytest.skip("this engine has no model")
+    prompt = [*PROMPT, 250, 100, 33]
+    done = generate(prompt, max_tokens=24, temperature=temperature)
+    ids = [*prompt, *done.token_ids]
+    expected = score(subject.path, ids, temperature=temperature)[len(prompt) :]
+    np.testing.assert_allclose(done.logprobs, expected, atol=1e-4)
+    assert done.logprobs.min() < -0.5  # Not a model that is sure of everything.
+
+
+def test_a_stop_id_ends_it_and_stays(generate, subject):
+    free = generate(temperature=0.0)
+    stop_id = int(free.token_ids[-1])
+    if subject.path is None:
+        return  # Its replies bring their own stop tokens.
+    done = generate(temperature=0.0, max_tokens=20, stop_token_ids=(stop_id,))
+    end = free.token_ids.tolist().index(stop_id) + 1
+    np.testing.assert_array_equal(done.token_ids, free.token_ids[:end])
+    assert done.stop == "stop"
 
 
 @pytest.mark.parametrize(
     "token_ids, max_tokens, message", [([], 8, "empty"), (PROMPT, 0, "max_tokens is 0")]
 )
-def test_impossible_requests_are_value_errors(engine, token_ids, max_tokens, message):
+def test_impossible_requests_are_value_errors(generate, token_ids, max_tokens, message):
     with pytest.raises(ValueError, match=message):
-        generate(engine, token_ids, max_tokens=max_tokens)
+        generate(token_ids, max_tokens=max_tokens)
 
 
-def test_many_sessions_at_once_each_get_an_answer(engine):
+def test_what_does_not_fit_is_a_value_error(generate, subject):
+    if subject.path is None:
+        pytest.skip("this engine has no length")
+    with pytest.raises(ValueError, match="512"):
+        generate([5] * 600)
+
+
+def test_many_sessions_at_once_each_get_an_answer(run, subject):
     async def one(i):
         params = SamplingParams(max_tokens=6, seed=i)
-        done = await engine.generate([i, i + 1], params, session=str(i))
-        await engine.release(str(i))
+        done = await subject.engine.generate([i, i + 1], params, session=str(i))
+        await subject.engine.release(str(i))
         return len(done.token_ids)
 
     async def main():
         return await asyncio.gather(*(one(i) for i in range(7)))
 
-    assert asyncio.run(main()) == [6] * 7
+    assert run(main()) == [6] * 7
 
 
-def test_releasing_an_unknown_session_is_ignored(engine):
-    asyncio.run(engine.release("never seen"))
+def test_releasing_an_unknown_session_is_ignored(run, subject):
+    run(subject.engine.release("never seen"))
 
 
-def test_later_completions_carry_the_new_version(engine):
-    asyncio.run(engine.update_weights(make_params(), 41))
-    assert generate(engine).weight_version == 41
+LONG = SamplingParams(max_tokens=480)
 
 
-@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_a_closed_engine_raises(make):
-    engine = make()
-    asyncio.run(engine.close())
-    with pytest.raises(EngineError, match="closed"):
-        generate(engine)
+async def started(subject, session):
+    """A long request that runs, and the load that shows it."""
+    task = asyncio.ensure_future(subject.engine.generate(PROMPT, LONG, session=session))
+    async with asyncio.timeout(30):
+        while not (load := await subject.load()).running:
+            assert not task.done(), "it was over before it was seen"
+            await asyncio.sleep(0.001)
+    return task, load
+
+
+async def idle(subject):
+    async with asyncio.timeout(30):
+        while (load := await subject.load()).running + load.waiting:
+            await asyncio.sleep(0.01)
+    return load
+
+
+def test_a_release_ends_what_runs_with_what_it_has(run, subject):
+    if subject.path is None:
+        pytest.skip("this engine answers at once")
+
+    async def main():
+        task, load = await started(subject, "long")
+        await subject.engine.release("long")
+        return load, await task, await idle(subject)
+
+    load, done, after = run(main())
+    assert done.stop == "abort" and len(done.token_ids) == len(done.logprobs) < 480
+    assert load.running == 1 and load.capacity_tokens >= 1024
+    assert (after.running, after.waiting) == (0, 0)
+
+
+def test_cancelling_the_caller_ends_the_request(run, subject):
+    if subject.path is None:
+        pytest.skip("this engine answers at once")
+
+    async def main():
+        task, _ = await started(subject, "long")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await idle(subject)
+
+    assert run(main()).running == 0
+
+
+def test_new_weights_change_what_is_sampled_and_its_version(
+    run, subject, generate, tmp_path
+):
+    before = generate(temperature=0.0)
+    path = publish_model(tmp_path, seed=1, version=41)
+    run(subject.update(path, 41))
+    after = generate(temperature=0.0)
+    assert (before.weight_version, after.weight_version) == (0, 41)
+    if subject.path is not None:
+        assert not np.array_equal(before.token_ids, after.token_ids)
+        ids = [*PROMPT, *after.token_ids]
+        expected = score(path, ids, temperature=1.0)[len(PROMPT) :]
+        np.testing.assert_allclose(after.logprobs, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_a_closed_engine_raises(run, path, name):
+    async def main():
+        async with MAKERS[name](path) as subject:
+            await subject.engine.close()
+            params = SamplingParams(max_tokens=8)
+            with pytest.raises(EngineError, match="closed"):
+                await subject.engine.generate(PROMPT, params, session="s")
+
+    run(main())
