@@ -61,7 +61,7 @@ OPTIMIZERS = {"adamw": adamw}
 
 def _decayed(params):
     """True for matrices: norms and biases (stacked: rank 2) are not decayed."""
+    matrices = ("kernel", "embedding", "lora_a", "lora_b")
     return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: getattr(path[-1], "key", "") in ("kernel", "embedding"),
-        params,
+        lambda path, leaf: getattr(path[-1], "key", "") in matrices, params
     )

@@ -33,11 +33,12 @@ def make(**changes):
 
 
 def test_only_matrices_decay():
-    params = {"kernel": jnp.ones((2, 2)), "scale": jnp.ones(2)}
-    zeros = {"kernel": jnp.zeros((2, 2)), "scale": jnp.zeros(2)}
+    params = {"kernel": jnp.ones((2, 2)), "lora_b": jnp.ones(2), "scale": jnp.ones(2)}
+    zeros = {name: jnp.zeros_like(x) for name, x in params.items()}
     tx = make()
     updates, _ = tx.update(zeros, tx.init(params), params)
     np.testing.assert_allclose(updates["kernel"], -0.05, rtol=1e-6)  # -lr * decay * 1
+    np.testing.assert_allclose(updates["lora_b"], -0.05, rtol=1e-6)
     np.testing.assert_array_equal(updates["scale"], 0.0)
 
 
