@@ -56,6 +56,15 @@ def test_a_mixture_depends_on_its_seed_only_so_a_stream_over_it_resumes():
     assert [task.id for task in resumed.next(10)] == whole[13:]
 
 
+def test_sources_are_drawn_from_in_unrelated_orders():
+    sources = {"a": made(50), "b": made(50)}
+    tasks = mix(sources, weights={"a": 1, "b": 1}, count=20, seed=0)
+    drawn = {name: set() for name in sources}
+    for task in tasks:
+        drawn[task.extra["source"]].add(task.id.partition("/")[2])
+    assert drawn["a"] != drawn["b"]
+
+
 def test_weights_without_sense_are_refused():
     with pytest.raises(ValueError, match="weights name b, sources a"):
         mix({"a": made(1)}, weights={"b": 1}, count=1, seed=0)
