@@ -61,6 +61,7 @@ RL_SCHEMA = {
     **_HOST,
     "prompts_per_step": int,
     "group_size": int,
+    "refill_rounds": int,
     "max_fault_fraction": float,
     "tasks": SLOT,
     "reward": SLOT,
@@ -267,6 +268,7 @@ def _check_rollout(config: Mapping[str, Any]) -> None:
 
 
 def _check_rl(config: Mapping[str, Any]) -> None:
+    _at_least(config, "refill_rounds", 0)
     for path in ("prompts_per_step", "group_size", "batch.updates_per_step"):
         _at_least(config, path, 1)
     rollout = config["rollout"]

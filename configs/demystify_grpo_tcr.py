@@ -41,6 +41,7 @@ def at_paper_size(config: ConfigDict) -> ConfigDict:
         "dtype": "bfloat16",  # [ours]
         "layer_loop": "scan",  # [ours]
         "remat": "full",  # [ours]
+        "attention": "splash",  # [ours] For TPUs; "cudnn" on a GPU.
     }
     fields = {"question": "question", "answer": "answer"}
     config.tasks = {"name": "jsonl", "path": "data/rl_30k.jsonl", "fields": fields}

@@ -23,6 +23,7 @@ def get_config(size: str = "small") -> ConfigDict:
     config.num_steps = 18
     config.prompts_per_step = 16
     config.group_size = 8
+    config.refill_rounds = 0
     config.max_fault_fraction = 0.1
     config.model = {
         "name": "directory",

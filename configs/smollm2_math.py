@@ -18,8 +18,8 @@ The model is inside a PyPI package; nothing is downloaded from a hub:
         --config.model.path=runs/smollm2/rl/model \
         --modes=tools --out=runs/smollm2/after.json
 
-Source of the recipe: arXiv:2510.11701; sizes and learning rate are ours. What it gave is
-in the README.
+Source of the recipe: arXiv:2510.11701; sizes and learning rate are ours. The README
+has what it gave.
 """
 
 from ml_collections.config_dict import ConfigDict

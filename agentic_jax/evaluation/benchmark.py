@@ -80,6 +80,26 @@ async def evaluate(
         step: names the evaluation; part of every seed.
         with_tools: False evaluates self-contained answers.
     """
+    groups = await play_benchmark(
+        services, tasks, config=config, step=step, with_tools=with_tools
+    )
+    return report(groups, decode=services.chat.decode, seed=config["seed"])
+
+
+async def play_benchmark(
+    services: Services,
+    tasks: Sequence[Task],
+    *,
+    config: Mapping[str, Any],
+    step: int,
+    with_tools: bool = True,
+    first: int = 0,
+) -> list[list[Trajectory]]:
+    """The groups of evaluate, [P][k]; args as there.
+
+    Args:
+        first: number of the first task, where other processes play those before it.
+    """
     chosen = config["eval"]
     play = make_player(
         services,
@@ -91,14 +111,14 @@ async def evaluate(
     )
     total = len(tasks) * chosen["samples"]
     with progress("evaluate", total, unit="trajectory") as advance:
-        groups = await collect(
+        return await collect(
             tasks,
             play,
             group_size=chosen["samples"],
             concurrency=config["rollout"]["concurrency"],
+            first_prompt=first,
             on_done=lambda trajectory: advance(1),
         )
-    return report(groups, decode=services.chat.decode, seed=config["seed"])
 
 
 def report(

@@ -14,6 +14,7 @@ async def collect(
     *,
     group_size: int,
     concurrency: int,
+    first_prompt: int = 0,
     on_done: Callable[[Trajectory], None] = lambda trajectory: None,
 ) -> list[list[Trajectory]]:
     """One group of `group_size` trajectories per task, in the order of the tasks.
@@ -24,6 +25,7 @@ async def collect(
         group_size: samples per problem.
         concurrency: most trajectories under way at one time; started group by group,
             so that the members of a group can share their prompt.
+        first_prompt: index of the first task, where others play the ones before.
         on_done: called after each finished trajectory, for progress.
 
     Raises:
@@ -41,7 +43,7 @@ async def collect(
         async with asyncio.TaskGroup() as running:
             groups = [
                 [running.create_task(one(task, p, g)) for g in range(group_size)]
-                for p, task in enumerate(tasks)
+                for p, task in enumerate(tasks, start=first_prompt)
             ]
     except* Exception as errors:
         raise errors.exceptions[0] from None

@@ -1,17 +1,22 @@
 """From a recipe and a model to sharded state and jitted functions."""
 
+import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 from absl import logging
 
 from agentic_jax import sharding
+from agentic_jax.models import lora
 from agentic_jax.models.config import ModelConfig
 from agentic_jax.recipe import Recipe
 from agentic_jax.sources import Model
 from agentic_jax.training import state as train_state
 from agentic_jax.training import steps
+from agentic_jax.training.processes import make_gather_fn
 from agentic_jax.training.update import Device, make_targets_fn
 
 
@@ -22,7 +27,8 @@ def build_device(
 
     Args:
         recipe: gives mesh, optimizer, loss and micro-batch.
-        model: its parameters are moved into the state.
+        model: its parameters are moved into the state, or frozen beside it where only
+            adapters are trained.
         temperature: at which log-probabilities are taken.
 
     Raises:
@@ -38,27 +44,40 @@ def build_device(
             f"batch.rows_per_microbatch is {rows}; it must divide over the mesh's "
             f"data x fsdp = {mesh.shape['data']} x {mesh.shape['fsdp']} devices"
         )
-    rules = sharding.RULES
-    params = jax.device_put(
-        model.params, sharding.infer_shardings(model.params, rules, mesh)
-    )
+    base_shardings = sharding.infer_shardings(model.params, sharding.RULES, mesh)
+    base = sharding.put(model.params, base_shardings)
+    trained, frozen, merged = base, (), lambda params: params
+    model_config = model.config
+    if model.lora:
+        model_config = dataclasses.replace(model.config, lora=model.lora)
+        trained = lora.init_adapter(jax.random.key(config["seed"]), model_config)
+        frozen = (base,)
+        merge = functools.partial(lora.merge, lora=model.lora)
+        merged = functools.partial(jax.jit(merge, out_shardings=base_shardings), base)
     init = _init_fn(recipe)
     state_shardings = sharding.infer_shardings(
-        jax.eval_shape(init, params), rules, mesh
+        jax.eval_shape(init, trained), sharding.RULES, mesh
     )
-    state = jax.jit(init, out_shardings=state_shardings)(params)
-    forward = _forward(model.config, config, temperature)
+    state = jax.jit(init, out_shardings=state_shardings)(
+        sharding.put(trained, state_shardings.params)
+    )
+    forward = _forward(model_config, config, temperature)
     shardings = {
         "param_shardings": state_shardings.params,
         "row_sharding": sharding.row_sharding(mesh),
+        "frozen_shardings": (base_shardings,) if frozen else (),
     }
     apply = steps.make_apply_fn(recipe.optimizer, state_shardings=state_shardings)
+    gather = make_gather_fn(mesh)
     device = Device(
-        score=_within(mesh, steps.make_score_fn(forward, **shardings)),
+        score=_within(mesh, steps.make_score_fn(forward, **shardings), *frozen),
         zeros=_within(mesh, steps.make_zeros_fn(state_shardings.params)),
-        grad=_within(mesh, steps.make_grad_fn(forward, recipe.loss, **shardings)),
+        grad=_within(
+            mesh, steps.make_grad_fn(forward, recipe.loss, **shardings), *frozen
+        ),
         apply=_within(mesh, apply),
         put=lambda tree: sharding.put_batch(tree, mesh),
+        weights=lambda params: gather(merged(params)),
         rows=rows,
         targets=recipe.credit
         and make_targets_fn(recipe.credit, recipe.aggregation, recipe.correction),
@@ -77,12 +96,15 @@ def _make_mesh(axes: Mapping[str, int]) -> jax.sharding.Mesh:
     return sharding.make_mesh(axes, devices[:wanted])
 
 
-def _within(mesh: jax.sharding.Mesh, function: Callable) -> Callable:
-    """The function, traced and called with `mesh` as the one that constraints mean."""
+def _within(mesh: jax.sharding.Mesh, function: Callable, *last: Any) -> Callable:
+    """The function, traced and called with `mesh` as the one that constraints mean.
+
+    `last` are its last arguments, the same in every call.
+    """
 
     def call(*args):
         with jax.set_mesh(mesh):
-            return function(*args)
+            return function(*args, *last)
 
     return call
 

@@ -64,7 +64,7 @@ async def _train(recipe: Recipe, workdir: pathlib.Path) -> tuple[Model, Any]:
         stack.callback(writer.close)
         if evals:
             services = await stack.enter_async_context(
-                open_services(recipe, model, params=state.params)
+                open_services(recipe, model, params=device.weights(state.params))
             )
             held_out = recipe.eval_tasks()[: config["eval"]["problems"]]
         advance = stack.enter_context(
@@ -78,7 +78,9 @@ async def _train(recipe: Recipe, workdir: pathlib.Path) -> tuple[Model, Any]:
             state, metrics = update(device, state, batch, targets)
             clock.lap("update")
             if evals and (step + 1) % evals == 0:
-                await services.engine.update_weights(state.params, step + 1)
+                await services.engine.update_weights(
+                    device.weights(state.params), step + 1
+                )
                 report = await evaluate(
                     services, held_out, config=config, step=step + 1
                 )
@@ -90,8 +92,9 @@ async def _train(recipe: Recipe, workdir: pathlib.Path) -> tuple[Model, Any]:
             if (step + 1) % saves == 0 or done or step + 1 == num_steps:
                 checkpoints.save(step + 1, state, {"done": done})
             advance(1, loss=metrics["sft/loss"])
-    save_model(model, state.params, workdir / "model")
-    return model, state.params
+    weights = device.weights(state.params)
+    save_model(model, weights, workdir / "model")
+    return model, weights
 
 
 def read_trajectories(path: str | pathlib.Path) -> list[Trajectory]:

@@ -33,6 +33,8 @@ class Device:
         targets: (Outcome, Scores, Batch, *, num_updates) -> Targets; None for SFT.
         put: NumPy pytree of [rows, T] -> sharded device arrays; scalars replicated.
         rows: of one micro-batch.
+        weights: (params) -> those of the model, adapters merged, whole on this
+            process: for the engine and for files. All processes must call it.
     """
 
     score: Callable
@@ -41,6 +43,7 @@ class Device:
     apply: Callable
     put: Callable[[Any], Any]
     rows: int
+    weights: Callable[[Any], Any] = lambda params: params
     targets: Callable | None = None
 
 

@@ -14,7 +14,11 @@ MAY_CHANGE = ("num_steps",)
 
 
 def open_workdir(
-    workdir: pathlib.Path, config: Mapping[str, Any], *, latest: int | None
+    workdir: pathlib.Path,
+    config: Mapping[str, Any],
+    *,
+    latest: int | None,
+    write: bool = True,
 ) -> None:
     """Writes config.json, after checking it against the run that stands there.
 
@@ -22,6 +26,7 @@ def open_workdir(
         workdir: made if it is missing.
         config: plain nested dicts.
         latest: step of the newest checkpoint, None if there is none.
+        write: False only checks.
 
     Raises:
         ValueError: the workdir holds a run with another config; only num_steps may
@@ -45,6 +50,8 @@ def open_workdir(
                     "workdir, or set these back:\n" + "\n".join(lines)
                 )
         logging.info("resuming %s from step %d", workdir, latest)
+    if not write:
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(config, indent=2) + "\n", "utf-8")
