@@ -29,6 +29,11 @@ class Service:
     A request's id is its session in the engine. It ends with the request, so what a
     later turn can reuse is what rows still hold that nobody needed since.
 
+    Three things differ from SGLang. An abort means the one id, not all that start with
+    it. An update always empties the cache, and what is paused in place is recomputed
+    with the new weights, so old keys never meet them. What is not offered (streams,
+    grammars, penalties, several samples of one prompt) is refused with status 400.
+
     Args:
         engine: samples, so far with version 0.
         model: what is served.

@@ -68,8 +68,9 @@ class SGLangServer:
         """Samples a continuation of token_ids; see Engine.
 
         SGLang ends a request at the model's own end-of-sequence tokens too, unless
-        there are no stop ids at all. One that is aborted, whoever asked for it, comes
-        back with stop "abort" and the tokens that it has.
+        there are no stop ids at all, and draws by the seed only if it was started with
+        --enable-deterministic-inference. A request that is aborted, whoever asked for
+        it, comes back with stop "abort" and the tokens that it has.
 
         Raises:
             ValueError: the prompt or max_tokens is empty, or the server says that the
@@ -179,8 +180,9 @@ class SGLangServer:
     async def pause(self, mode: Literal["abort", "in_place"]) -> None:
         """Stops generation until resume(): running requests are aborted or stand still.
 
-        SGLang's third mode, "retract", crashes some of its versions when new weights
-        follow, so it is not offered.
+        What stands still while weights change is labelled with the last version whole:
+        abort where versions must be true. SGLang's third mode, "retract", crashes some
+        of its versions when new weights follow, so it is not offered.
 
         Raises:
             ValueError: another mode.

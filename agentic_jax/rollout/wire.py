@@ -37,10 +37,7 @@ _SAMPLING = (
     "ignore_eos",
     "sampling_seed",
 )
-_GENERATE = (
-    "rid",
-    "input_ids",
-    "text",
+_OF_EACH = (  # What may be one for all of a batch, or a list.
     "sampling_params",
     "return_logprob",
     "logprob_start_len",
@@ -115,7 +112,8 @@ def read_generate(body: Any, texts: Texts) -> tuple[list[Ask], bool]:
     """
     if not isinstance(body, Mapping):
         raise ValueError(f"the body is {_kind(body)}; wanted a JSON object")
-    _refuse_unknown(body, _GENERATE, where="/generate")
+    known = ("rid", "input_ids", "text", *_OF_EACH)
+    _refuse_unknown(body, known, where="/generate")
     ids, text = body.get("input_ids"), body.get("text")
     if (ids is None) == (text is None):
         raise ValueError("give one of input_ids and text")
@@ -129,7 +127,7 @@ def read_generate(body: Any, texts: Texts) -> tuple[list[Ask], bool]:
         raise ValueError("the batch is empty")
     asks = []
     for i, prompt in enumerate(prompts):
-        one = {k: _of_batch(body, k, i, len(prompts), batch) for k in _GENERATE[3:]}
+        one = {k: _of_batch(body, k, i, len(prompts), batch) for k in _OF_EACH}
         rid = _of_batch(body, "rid", i, len(prompts), batch)
         asks.append(_ask(one, rid, prompt, texts))
     rids = [ask.rid for ask in asks]

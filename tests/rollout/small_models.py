@@ -1,9 +1,9 @@
 """Model directories that are made in a moment: random weights and a byte tokenizer."""
 
 import dataclasses
+import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from agentic_jax.chat.tokenizer import train_tokenizer
@@ -29,11 +29,14 @@ CONFIG = ModelConfig(
 
 
 def make_params(seed, config=CONFIG):
-    ids = jnp.zeros((1, 2), jnp.int32)
-    init = jax.jit(Transformer(config).init)
-    params = init(jax.random.key(seed), ids, ids, ids)["params"]
-    # Wider embeddings make sharper distributions than a fresh model's.
-    return jax.tree.map(lambda x: 4 * x, params)
+    rng = np.random.default_rng(seed)
+
+    def make(path, leaf):
+        if path[-1].key == "scale":
+            return np.ones(leaf.shape, np.float32)
+        return rng.normal(scale=0.3, size=leaf.shape).astype(np.float32)
+
+    return jax.tree_util.tree_map_with_path(make, hf_weights.param_shapes(config))
 
 
 def write_model(path, *, seed=0, **changes):
@@ -64,16 +67,19 @@ def with_eos(tokenizer, **changes):
 
 
 def score(path, token_ids, *, temperature):
-    """[n] log-probability of each token of a sequence, as training computes it."""
+    """[n] log-probability of each of up to 64 tokens, as training computes it."""
     config = hf_weights.read_config(path)
     params = hf_weights.load(path, config)
-    tokens = np.array(token_ids, np.int32)[None]
-    positions = np.arange(tokens.size, dtype=np.int32)[None]
+    tokens = np.zeros((1, 64), np.int32)
+    tokens[0, : len(token_ids)] = token_ids
+    positions = np.arange(64, dtype=np.int32)[None]
+    segments = (positions < len(token_ids)).astype(np.int32)
+    logits = _logits(params, tokens, positions, segments, config=config)
+    scores = token_logprobs(logits, tokens, temperature=temperature)
+    return np.array(scores[0, : len(token_ids)])
 
-    @jax.jit
-    def logits(params, *inputs):
-        hidden = Transformer(config).apply({"params": params}, *inputs)
-        return hidden @ head(params, config)
 
-    found = logits(params, tokens, positions, np.ones_like(tokens))
-    return np.array(token_logprobs(found, tokens, temperature=temperature)[0])
+@functools.partial(jax.jit, static_argnames="config")
+def _logits(params, *inputs, config):
+    hidden = Transformer(config).apply({"params": params}, *inputs)
+    return hidden @ head(params, config)

@@ -93,6 +93,8 @@ def test_what_stops_stays_in_the_ids_and_leaves_the_text(call, served):
         assert answer["text"] == decode(free[: end - trim], False)
         reason = {"type": "stop", "matched": stop_id}
         assert answer["meta_info"]["finish_reason"] == reason
+    ignoring = {**stopping, "ignore_eos": True}  # That ignores all stop ids.
+    assert generate(call, sampling_params=ignoring)["output_ids"] == free
     string = decode(free[4:6], False)
     sampling = {**FREE, "stop": string, "skip_special_tokens": False}
     answer = generate(call, sampling_params=sampling)
