@@ -67,14 +67,14 @@ def project(
 
 
 def _project(states, kernel, targets, cut):
-    first = _on_mesh(partial(_first_pass, cut=cut), cut, "skt", "ttt")
-    logprobs, entropy, logsumexp = first(states, kernel, targets)
-    saved = (states, kernel, targets, entropy, logsumexp)
+    first = _on_mesh(partial(_first_pass, cut=cut), cut, "skt", "tttt")
+    logprobs, entropy, top, total = first(states, kernel, targets)
+    saved = (states, kernel, targets, entropy, top, total)
     return (logprobs, entropy), saved
 
 
 def _project_back(cut, saved, cotangents):
-    second = _on_mesh(partial(_second_pass, cut=cut), cut, "skttttt", "sk")
+    second = _on_mesh(partial(_second_pass, cut=cut), cut, "sktttttt", "sk")
     return (*second(*saved, *cotangents), None)
 
 
@@ -82,7 +82,8 @@ project.defvjp(_project, _project_back)
 
 
 def _first_pass(states, kernel, targets, *, cut):
-    """Log-probabilities, entropies and logsumexp of one device's tokens."""
+    """Log-probability and entropy of one device's tokens, and their logits' top and
+    sum of exp(logit - top), which give p more exactly than a logsumexp would."""
     dtype = jnp.promote_types(states.dtype, jnp.float32)
 
     def add(start: jax.Array, size: int, sums: tuple) -> tuple:
@@ -108,8 +109,8 @@ def _first_pass(states, kernel, targets, *, cut):
         top = all_top
         total, weighted, picked = jax.lax.psum((total, weighted, picked), cut.word_axes)
     log_total = jnp.log(total)
-    logsumexp = top + log_total
-    return picked - logsumexp, log_total - weighted / total, logsumexp
+    logprobs = (picked - top) - log_total
+    return logprobs, log_total - weighted / total, top, total
 
 
 def _raised(top, new_top, total, weighted):
@@ -119,18 +120,20 @@ def _raised(top, new_top, total, weighted):
 
 
 def _second_pass(
-    states, kernel, targets, entropy, logsumexp, d_logprobs, d_entropy, *, cut
+    states, kernel, targets, entropy, top, total, d_logprobs, d_entropy, *, cut
 ):
     """Gradients of one device's states, and of its part of the kernel."""
     dtype = entropy.dtype
-    per_token = (logsumexp, entropy, d_logprobs, d_entropy)
-    logsumexp, entropy, d_logprobs, d_entropy = (x[..., None] for x in per_token)
+    per_token = (entropy, top, total, d_logprobs, d_entropy)
+    entropy, top, total, d_logprobs, d_entropy = (x[..., None] for x in per_token)
 
     def add(start: jax.Array, size: int, gradients: tuple) -> tuple:
         d_states, d_kernel = gradients
         logits, block, is_target = _block(states, kernel, targets, start, size, cut)
-        log_p = logits - logsumexp
-        d_logits = -jnp.exp(log_p) * (d_logprobs + d_entropy * (log_p + entropy))
+        shifted = logits - top
+        log_p = shifted - jnp.log(total)
+        p = jnp.exp(shifted) / total
+        d_logits = -p * (d_logprobs + d_entropy * (log_p + entropy))
         d_logits += jnp.where(is_target, d_logprobs, 0.0)
         d_logits = (d_logits / cut.temperature).astype(states.dtype)
         product = partial(jnp.einsum, preferred_element_type=dtype)
