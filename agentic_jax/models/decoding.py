@@ -61,7 +61,7 @@ def decode(
     """
     layers = unstack(params["layers"], config.num_layers)  # Once, not every step.
     params = {**params, "layers": layers}
-    projection = head(params, config)
+    projection = head(params, config).astype(config.dtype)
 
     def step(carry):
         i, token, position, left, tokens, logprobs, cache = carry

@@ -108,13 +108,13 @@ class Transformer(nn.Module):
 
 
 def head(params: Params, config: ModelConfig) -> jax.Array:
-    """The output projection [D, V] in config.dtype; logits are hidden @ head.
+    """The output projection [D, V] as it is stored; logits are hidden @ head.
 
     A tied head is the transposed embedding, so gradients reach the embedding twice.
     """
     if config.tie_embeddings:
-        return params["embed"]["embedding"].astype(config.dtype).T
-    return params["head"]["kernel"].astype(config.dtype)
+        return params["embed"]["embedding"].T
+    return params["head"]["kernel"]
 
 
 def forward_cached(
@@ -186,9 +186,13 @@ def _init_head(key: jax.Array, config: ModelConfig) -> Params:
 
 
 def _look_up(embed: Params, tokens: jax.Array, config: ModelConfig) -> jax.Array:
-    """[B, T, D] embeddings; the table is gathered over fsdp, not the rows moved."""
-    table = constrain(embed["embedding"].astype(config.dtype), P("tensor"))
-    return jnp.take(table, tokens, axis=0)
+    """[B, T, D] embeddings; the table is gathered over fsdp, not the rows moved.
+
+    Rows are taken before they are rounded to config.dtype, so that the gradient of a
+    frequent token is a sum in the table's own dtype.
+    """
+    table = constrain(embed["embedding"], P("tensor"))
+    return jnp.take(table, tokens, axis=0).astype(config.dtype)
 
 
 def _attend_rows(name: str, segment_ids: jax.Array, positions: jax.Array) -> Callable:
