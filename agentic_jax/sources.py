@@ -19,6 +19,7 @@ from agentic_jax.data.tasks import read_tasks
 from agentic_jax.data.word_problems import typical_texts, word_problems
 from agentic_jax.models import hf_weights
 from agentic_jax.models.config import LoraConfig, ModelConfig
+from agentic_jax.models.shapes import SHAPES
 from agentic_jax.models.transformer import Transformer
 from agentic_jax.trajectory import Task
 
@@ -46,20 +47,22 @@ def from_directory(
     dtype: str,
     layer_loop: str,
     remat: str,
+    attention: str = "dense",
     lora: Mapping[str, Any] | None = None,
 ) -> Model:
     """A local Hugging Face directory, as transformers or launch.convert writes it.
 
     Args:
         path: of the directory.
-        dtype, layer_loop, remat: how to run it; see ModelConfig.
+        dtype, layer_loop, remat, attention: how to run it; see ModelConfig.
         lora: see lora_config.
 
     Raises:
         FileNotFoundError, ValueError: what is missing or malformed, by name.
     """
+    run = {"dtype": dtype, "layer_loop": layer_loop, "remat": remat}
     config = dataclasses.replace(
-        hf_weights.read_config(path), dtype=dtype, layer_loop=layer_loop, remat=remat
+        hf_weights.read_config(path), attention=attention, **run
     )
     tokenizer = load_tokenizer(path)
     params = hf_weights.load(path, config)
@@ -83,6 +86,42 @@ def lora_config(spec: Mapping[str, Any] | None) -> LoraConfig | None:
             f"model.lora has {', '.join(spec)}; it takes rank, alpha and targets"
         )
     return LoraConfig(spec["rank"], spec["alpha"], tuple(spec["targets"]))
+
+
+def from_shape(
+    *, shape: str, dtype: str, layer_loop: str, remat: str, attention: str = "dense"
+) -> Model:
+    """A published model without its weights, which can be planned for and not run.
+
+    Args:
+        shape: of models.shapes.SHAPES.
+        dtype, layer_loop, remat, attention: how to run it; see ModelConfig.
+
+    Raises:
+        ValueError: always.
+    """
+    raise ValueError(
+        f"config.model names the shape {shape!r}, which has no weights: only `python "
+        "-m launch.plan` takes it. Set model.name to 'directory' and give a path"
+    )
+
+
+def model_config(spec: Mapping[str, Any]) -> ModelConfig:
+    """The decoder that a `model` entry describes; no weights are read or made for it.
+
+    Raises:
+        FileNotFoundError, ValueError: as the named function does, or an unknown shape.
+    """
+    model = bind(spec, MODELS)
+    if model.func not in (from_directory, from_shape):
+        return model().config  # Of the user's own, or small.
+    run = {key: x for key, x in model.keywords.items() if key != "lora"}
+    if model.func is from_directory:
+        return dataclasses.replace(hf_weights.read_config(run.pop("path")), **run)
+    shape = run.pop("shape")
+    if shape not in SHAPES:
+        raise ValueError(f"unknown shape {shape!r}; known: {', '.join(SHAPES)}")
+    return dataclasses.replace(SHAPES[shape], **run)
 
 
 def toy(
@@ -204,7 +243,7 @@ def filtered(
     return kept
 
 
-MODELS = {"directory": from_directory, "toy": toy}
+MODELS = {"directory": from_directory, "shape": from_shape, "toy": toy}
 TASKS = {
     "jsonl": jsonl,
     "dataset": dataset,

@@ -1,0 +1,1 @@
+"""What a training step costs on a machine that need not be there."""
