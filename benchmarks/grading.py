@@ -8,6 +8,7 @@ Prints the seconds, what became of the answers, and how many are wrong or lost.
 import argparse
 import asyncio
 import collections
+import resource
 import time
 
 import numpy as np
@@ -74,12 +75,17 @@ def main() -> None:
     start = time.monotonic()
     verdicts = asyncio.run(grade(pairs, workers=arguments.workers))
     seconds = time.monotonic() - start
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = usage.ru_utime + usage.ru_stime
     ends = collections.Counter(verdict.failure or "compared" for verdict in verdicts)
     both = list(zip(verdicts, wanted, strict=True))
     wrong = sum(v.failure == "" and v.equal is not w for v, w in both if w is not None)
     failed = sum(v.failure != "" for v, w in both if w is not None)
     accepted = sum(v.equal for v, w in both if w is None)
-    print(f"{len(verdicts):,} answers in {seconds:.1f} s, {dict(ends)}")
+    print(
+        f"{len(verdicts):,} answers in {seconds:.1f} s, {cpu:.1f} s of CPU in"
+        f" the workers, {dict(ends)}"
+    )
     print(
         f"lost {len(pairs) - len(verdicts)}, wrong {wrong}, ordinary ones without a"
         f" verdict {failed}, pathological ones accepted {accepted}"

@@ -14,6 +14,7 @@ _NUMERIC = re.compile(
     r"|\\frac(?:\{(?P<top>\d+)\}|(?P<top1>\d))(?:\{(?P<bottom>\d+)\}|(?P<bottom1>\d)))",
     re.ASCII,
 )
+_TUPLE = re.compile(r"([(\[])(.*)([)\]])", re.DOTALL)
 _WORDS = re.compile(r"[A-Za-z]{3,}(?:\s+[A-Za-z]+)*")
 # What Minerva's normalisation takes out of an answer, in this order.
 _MINERVA_UNITS = (
@@ -92,9 +93,10 @@ def equal_quickly(prediction: str, gold: str) -> bool | None:
     """Equality where strings or exact rational numbers decide; None where they do not.
 
     Integers of any length, decimals, thousands separators and fractions are compared
-    exactly. Golds that are words are compared as words, without case: as mathematics,
-    words are products of letters, and every anagram would be right. An answer of more
-    than MAX_ANSWER_CHARS characters equals only itself.
+    exactly, alone and in tuples or intervals of the same form. Golds that are words are
+    compared as words, without case: as mathematics, words are products of letters, and
+    every anagram would be right. An answer of more than MAX_ANSWER_CHARS characters
+    equals only itself.
     """
     prediction, gold = _tidy(prediction), _tidy(gold)
     if _squeeze(prediction) == _squeeze(gold):
@@ -103,8 +105,9 @@ def equal_quickly(prediction: str, gold: str) -> bool | None:
         return False
     if _WORDS.fullmatch(gold):
         return " ".join(prediction.lower().split()) == " ".join(gold.lower().split())
-    numbers = _rational(prediction), _rational(gold)
-    return None if None in numbers else numbers[0] == numbers[1]
+    (form, values), (gold_form, gold_values) = _rationals(prediction), _rationals(gold)
+    comparable = form == gold_form and None not in (*values, *gold_values)
+    return values == gold_values if comparable else None
 
 
 def equal_math(prediction: str, gold: str) -> bool:
@@ -239,6 +242,20 @@ def _tidy(answer: str) -> str:
 def _squeeze(text: str) -> str:
     """The text without white space, except between digits: 1 1/2 is not 11/2."""
     return re.sub(r"(?<![0-9])\s+|\s+(?![0-9])", "", text)
+
+
+def _rationals(answer: str) -> tuple[str, tuple[Fraction | None, ...]]:
+    """The form of a number, or of a tuple or interval of them, and the exact values.
+
+    "(,]" is the form of (1, 2]; what is no number has the value None.
+    """
+    answer = re.sub(r"\\(?:left|right)(?=[()\[\]])", "", answer)
+    inside = _TUPLE.fullmatch(answer)
+    parts = inside[2].split(",") if inside else [answer]
+    if len(parts) < 2:
+        return "", (_rational(answer),)
+    form = inside[1] + "," * (len(parts) - 1) + inside[3]
+    return form, tuple(map(_rational, parts))
 
 
 def _rational(answer: str) -> Fraction | None:
