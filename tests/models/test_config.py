@@ -53,6 +53,16 @@ def test_writing_and_reading_gives_the_same_model(family, eos):
     assert to_hf(config)["eos_token_id"] == eos
 
 
+@pytest.mark.parametrize("key", ["num_experts", "num_local_experts"])
+def test_experts_are_read_as_published_and_as_transformers_5_writes_them(key):
+    experts = {key: 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    moe = {"architectures": ["Qwen3MoeForCausalLM"], "norm_topk_prob": True, **experts}
+    config = from_hf({**HF, **moe, "mlp_only_layers": None})
+    assert (config.num_experts, config.experts_per_token) == (8, 2)
+    assert config.mlp_width == 16 and config.normalize_experts and config.qk_norm
+    assert from_hf(to_hf(config)) == config
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
@@ -64,6 +74,8 @@ def test_writing_and_reading_gives_the_same_model(family, eos):
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "'dynamic'; supported"),
         ({"num_attention_heads": 3, "num_key_value_heads": 2}, "num_heads 3"),
         ({"head_dim": 7}, "head_dim 7"),
+        ({"decoder_sparse_step": 2}, "decoder_sparse_step 2"),
+        ({"mlp_only_layers": [0]}, r"mlp_only_layers \[0\]"),
     ],
 )
 def test_what_is_not_supported_is_refused(change, message):

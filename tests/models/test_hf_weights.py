@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from agentic_jax.models import hf_weights
+from agentic_jax.sharding import RULES, infer_shardings, make_mesh
 from tests.golden_models import make
 
 GOLDEN = pathlib.Path(make.__file__).parent
@@ -49,6 +50,15 @@ def test_shards_hold_at_most_their_size_and_read_back_equal(model, tmp_path):
     # Only the header comes on top: a single tensor of this model is smaller.
     assert max(file.stat().st_size for file in files) < 20_000 + 2_000
     assert_trees_equal(hf_weights.load(tmp_path / "out", config), params)
+
+
+def test_each_device_reads_its_own_part():
+    config = hf_weights.read_config(GOLDEN / "qwen3_moe")
+    mesh = make_mesh({"fsdp": 2, "tensor": 2, "expert": 2})
+    shardings = infer_shardings(hf_weights.param_shapes(config), RULES, mesh)
+    placed = hf_weights.load(GOLDEN / "qwen3_moe", config, shardings=shardings)
+    assert jax.tree.map(lambda x: x.sharding, placed) == shardings
+    assert_trees_equal(placed, hf_weights.load(GOLDEN / "qwen3_moe", config))
 
 
 def test_bfloat16_is_written_and_read_without_another_rounding(model, tmp_path):
