@@ -50,7 +50,10 @@ def build_device(
     model_config = model.config
     if model.lora:
         model_config = dataclasses.replace(model.config, lora=model.lora)
-        trained = lora.init_adapter(jax.random.key(config["seed"]), model_config)
+        adapter = lora.init_adapter(jax.random.key(config["seed"]), model_config)
+        trained = sharding.put(
+            adapter, sharding.infer_shardings(adapter, sharding.RULES, mesh)
+        )
         frozen = (base,)
         merge = functools.partial(lora.merge, lora=model.lora)
         merged = functools.partial(jax.jit(merge, out_shardings=base_shardings), base)
@@ -58,9 +61,7 @@ def build_device(
     state_shardings = sharding.infer_shardings(
         jax.eval_shape(init, trained), sharding.RULES, mesh
     )
-    state = jax.jit(init, out_shardings=state_shardings)(
-        sharding.put(trained, state_shardings.params)
-    )
+    state = jax.jit(init, out_shardings=state_shardings)(trained)
     forward = _forward(model_config, config, temperature)
     shardings = {
         "param_shardings": state_shardings.params,
