@@ -1,25 +1,8 @@
-"""Synthetic workdirs, and a browser to look at their reports."""
+"""Synthetic workdirs."""
 
 import json
-import shutil
-
-import pytest
 
 from agentic_jax.monitor.trace import write_trace
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-DRIVER = shutil.which("chromedriver")
-BROWSER_FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1280,860",
-)
 
 
 class Words:
@@ -116,17 +99,3 @@ def write_run(workdir, *, steps, groups=2, size=2, seed=0, trace_steps=None):
         ]
         write_trace(workdir, step, rows, decode=words.decode)
     return workdir
-
-
-def open_browser(profile):
-    """A headless Chromium with a new profile; skips the test where there is none."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
-    if not (CHROMIUM and DRIVER):
-        pytest.skip("needs Chromium and its driver; docs/report.md says how to install")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*BROWSER_FLAGS, f"--user-data-dir={profile}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    service = webdriver.ChromeService(executable_path=DRIVER)
-    return webdriver.Chrome(options=options, service=service)

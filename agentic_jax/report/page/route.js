@@ -51,9 +51,9 @@
 
   report.onMove = (draw) => {
     window.addEventListener("hashchange", () => {
-      const ours = location.hash === remembered;
+      if (location.hash === remembered) return; // Several changes may end in one hash.
       remembered = null;
-      if (!ours) draw();
+      draw();
     });
   };
 })();

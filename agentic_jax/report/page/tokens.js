@@ -32,7 +32,7 @@
   // The numbers of one token.
   report.tokenFacts = (detail, i) => {
     const text = detail.texts[i] === "" ? "ends the character before" : JSON.stringify(detail.texts[i]);
-    const facts = [["token", `${detail.ids[i]}, number ${i} of ${detail.texts.length}`]];
+    const facts = [["token", `id ${detail.ids[i]}, position ${i}`]];
     if (detail.mask[i]) {
       const trainer = detail.trainer_logprobs[i];
       const gap = trainer - detail.engine_logprobs[i];

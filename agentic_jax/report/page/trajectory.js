@@ -3,6 +3,7 @@
 
 (() => {
   const { el, number, signed } = report;
+  let lastColor = "entropy"; // Kept from one trajectory to the next.
 
   report.views.trajectory = async (place, { runs }) => {
     const run = report.findRun(runs, place.run);
@@ -17,7 +18,7 @@
     const besides = place.options.get("with");
     const other = besides ? find(Number(besides)) : null;
     const asked = place.options.get("color");
-    const state = { color: asked in report.COLORINGS ? asked : "entropy", token: null };
+    const state = { color: asked in report.COLORINGS ? asked : lastColor };
     const shown = other && other !== detail ? [detail, other] : [detail];
     const columns = shown.map((d, side) => makeColumn(d, side));
     const legend = el("span", { class: "legend-holder" });
@@ -27,7 +28,7 @@
       columns.forEach((column) => column.paint(scale));
     };
     const recolor = (name) => {
-      state.color = name;
+      state.color = lastColor = name;
       select.value = name;
       report.remember({ color: name });
       paint();
@@ -35,12 +36,12 @@
     const select = colorMenu(state.color, recolor);
     const view = el("div", { class: "trajectory" },
       heading(place, index, group, detail, other),
-      el("div", { class: "controls sticky" }, el("label", {}, "Colour ", select), legend,
-        el("span", { class: "hint" }, "Hover over a token; ← → go through them.")),
+      el("div", { class: "controls sticky" }, el("label", {}, "Colour ", select), legend),
       el("div", { class: shown.length > 1 ? "columns two" : "columns" }, columns.map((column) => column.root)),
     );
     const ready = () => {
       paint();
+      if (state.color !== (asked ?? "entropy")) report.remember({ color: state.color });
       const token = place.options.get("token");
       if (token !== null) columns[0].pick(Number(token), { scroll: true });
     };
@@ -83,7 +84,7 @@
     const siblings = lines.map((s) => report.chip(place, s, s.sample === place.sample ? "here" : ""));
     const against = (event) =>
       report.go({ run: place.run, step: place.step, group: place.group, sample: place.sample },
-        { color: place.options.get("color") ?? "", with: event.target.value });
+        { color: report.place().options.get("color") ?? "", with: event.target.value });
     const menu = el("select", { class: "with", on: { change: against } },
       el("option", { value: "" }, "nothing"),
       lines.filter((s) => s.sample !== place.sample).map((s) =>
@@ -101,7 +102,8 @@
   // One trajectory as a column: {root, paint, pick, movePick}.
   function makeColumn(detail, side) {
     const strip = el("canvas", { class: "strip" });
-    const facts = el("aside", { class: "facts-of-token", hidden: true });
+    const facts = el("aside", { class: "facts-of-token" },
+      el("span", { class: "quiet" }, "Hover over a token for its numbers; click it, or ← →, to keep them here."));
     const blank = report.makeScale("none", []);
     const body = el("div", { class: "turns" }, promptBlock(detail, blank), turnBlocks(detail, blank), faultBlock(detail));
     const root = el("article", { class: "column" }, summary(detail), strip, facts, body);
@@ -120,7 +122,6 @@
       span.classList.add("chosen");
       if (scroll) span.scrollIntoView({ block: "center" });
       facts.replaceChildren(...report.tokenFacts(detail, i));
-      facts.hidden = false;
       column.tokenAt = report.drawStrip(strip, detail, column.scale, i);
       if (side === 0) report.remember({ token: i });
     };
