@@ -2,8 +2,15 @@
 
 from setuptools import find_packages, setup
 
-SLOW = ["torch>=2.9"]
-TEST = ["pytest>=8.4", "ruff>=0.14", "nbclient>=0.10", "ipykernel>=6.29"]
+DATA = ["datasets>=4", "pyarrow>=17", "reasoning-gym>=0.1.19"]
+SLOW = ["torch>=2.9", *DATA]
+TEST = [
+    "pytest>=8.4",
+    "ruff>=0.14",
+    "nbclient>=0.10",
+    "ipykernel>=6.29",
+    "pyarrow>=17",
+]
 
 setup(
     name="agentic_jax",
@@ -14,6 +21,7 @@ setup(
     install_requires=[
         "absl-py>=2.1",
         "aiohttp>=3.10",
+        "bm25s>=0.2",
         "flax>=0.12",
         "gguf>=0.17",
         "jax>=0.10",
@@ -34,6 +42,7 @@ setup(
         "sglang": ["sglang>=0.5"],
         "cuda": ["jax[cuda13]>=0.10"],
         "tpu": ["jax[tpu]>=0.10"],
+        "data": DATA,
         "test": TEST,
         "slow": TEST + SLOW,
     },

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from agentic_jax.chat.parsing import PARSERS, Parsed, parse_calls
 from agentic_jax.chat.tokenizer import TEMPLATES, TOOL_TOKENS
 from agentic_jax.tools.base import Tool
-from agentic_jax.trajectory import ToolResult
+from agentic_jax.trajectory import ToolResult, Turn
 
 _QUESTION = {"role": "user", "content": "What is 2+2?"}
 _PROBE = "PROBE-7f3a"  # Stands for a sampled turn; occurs in no template.
@@ -80,7 +80,7 @@ class Chat:
             raise ValueError(
                 "no results to render: a turn without calls ends an episode"
             )
-        answers = [{"role": "tool", "content": self._plain(r.text)} for r in results]
+        answers = [{"role": "tool", "content": self.plain(r.text)} for r in results]
         turn = {"role": "assistant", "content": _PROBE}
         ids = self.encode(_after(_PROBE, self.render_text([_QUESTION, turn, *answers])))
         closed = len(turn_token_ids) > 0 and turn_token_ids[-1] == self.end_of_turn_id
@@ -88,9 +88,16 @@ class Chat:
 
     def parse(self, text: str) -> Parsed:
         """The calls in one turn's decoded text; see parsing.parse_calls."""
-        for token_id in self.stop_token_ids:
-            text = text.removesuffix(self.decode([token_id]))
-        return parse_calls(self._thinking + text, format=self.format)
+        return parse_calls(self._thinking + self._unclosed(text), format=self.format)
+
+    def turn_text(self, turn: Turn) -> str:
+        """What the policy wrote in a turn, as the content of an assistant message."""
+        return self._thinking + self._unclosed(self.decode(turn.token_ids))
+
+    def opens_call(self, text: str) -> bool:
+        """Whether the text ends within a Hermes call, which then was not run."""
+        opening, closing = TOOL_TOKENS[:2]
+        return text.count(opening) > text.count(closing)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of the ids, special tokens kept; broken UTF-8 becomes U+FFFD."""
@@ -159,6 +166,12 @@ class Chat:
         both = (self.end_of_turn_id, eos)
         return both if eos not in (None, self.end_of_turn_id) else both[:1]
 
+    def _unclosed(self, text: str) -> str:
+        """The text without the token that ended its turn."""
+        for token_id in self.stop_token_ids:
+            text = text.removesuffix(self.decode([token_id]))
+        return text
+
     @functools.cached_property
     def _thinking(self) -> str:
         """The <think> that the generation prompt opened, or ''."""
@@ -173,7 +186,7 @@ class Chat:
         longest_first = sorted(tokens, key=len, reverse=True)
         return re.compile("|".join(re.escape(token) for token in longest_first))
 
-    def _plain(self, text: str) -> str:
+    def plain(self, text: str) -> str:
         """Tool output as text that encodes to no special token."""
         text = text.encode("utf-8", "replace").decode()
         return self._reserved.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)

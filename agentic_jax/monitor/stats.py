@@ -6,7 +6,6 @@ from typing import get_args
 
 import numpy as np
 
-from agentic_jax.batch import Batch, Scores
 from agentic_jax.trajectory import CallStatus, Sample, Stop, Trajectory
 
 
@@ -61,21 +60,6 @@ def tool_stats(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "tool/used_fraction": mean([bool(t.calls) for t in finished]),
         "tool/success_fraction": statuses["ok"] / max(calls, 1),
         **{f"tool/{s}_calls": float(statuses[s]) for s in get_args(CallStatus)},
-    }
-
-
-def score_stats(scores: Scores, batch: Batch) -> dict[str, float]:
-    """Entropy, and how far the engine's log-probabilities are from the trainer's.
-
-    Args:
-        scores: NumPy, of the policy that sampled.
-        batch: NumPy; only sampled tokens enter a mean or a maximum.
-    """
-    gap = np.abs(scores.logprobs - batch.behavior_logprobs)[batch.mask]
-    return {
-        "policy/entropy": mean(scores.entropy[batch.mask]),
-        "policy/mismatch_mean": mean(gap),
-        "policy/mismatch_max": float(gap.max(initial=0.0)),
     }
 
 

@@ -119,9 +119,10 @@ def drop_traces(workdir: pathlib.Path, *, from_step: int) -> None:
 
 
 def _without_arrays(trajectory: Trajectory) -> dict[str, Any]:
-    """to_json without the arrays that the token lists hold too."""
+    """to_json without the arrays that the token lists hold too, and without what only
+    a verifier needs: unit tests may take megabytes."""
     record = to_json(trajectory)
-    del record["prompt_token_ids"]
+    del record["prompt_token_ids"], record["task"]["extra"]
     arrays = ("token_ids", "logprobs", "result_token_ids")
     record["turns"] = [
         {key: value for key, value in turn.items() if key not in arrays}

@@ -11,11 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
+from agentic_jax.batch import Batch, Scores
 from agentic_jax.data.tasks import TaskStream
 from agentic_jax.evaluation.benchmark import play_benchmark, report
-from agentic_jax.monitor import stats, trace
+from agentic_jax.losses.correction import mismatch_report
+from agentic_jax.monitor import stats, trace, truth
 from agentic_jax.monitor.clock import Clock
 from agentic_jax.monitor.progress import progress
+from agentic_jax.monitor.truth import token_truth
 from agentic_jax.monitor.writer import MetricWriter
 from agentic_jax.packing import pack_step
 from agentic_jax.recipe import Recipe, batch_table
@@ -34,6 +37,9 @@ from agentic_jax.training.update import (
 )
 from agentic_jax.training.workdir import open_workdir
 from agentic_jax.trajectory import Task
+
+# Weights beyond these, and a KL above this, are told of.
+MISMATCH = {"low": 0.5, "high": 2.0, "alarm": truth.LIMITS["policy/mismatch_kl"][0]}
 
 
 def train(
@@ -108,7 +114,10 @@ async def _train(
             if evals and (step + 1) % evals == 0:
                 metrics |= await _evaluated(services, held_out, config, step + 1)
                 clock.lap("eval")
-            metrics |= rollouts.metrics()
+            metrics |= rollouts.metrics() | token_truth(
+                rollouts.first(config["log"]["groups_per_step"]), chat=services.chat
+            )
+            truth.warn(metrics)
             timing = clock.metrics(tokens=rollouts.num_tokens) | services.timing()
             timing["time/tools_s"] = rollouts.tool_seconds
             write(step, metrics | timing, rows, services.chat.decode)
@@ -180,7 +189,7 @@ def _learn(
     scores = score_step(device, state.params, packed.batch, ref_params=ref_params)
     clock.lap("score")
     targets = step_targets(device, packed, scores)
-    measured = stats.score_stats(scores, packed.batch)
+    measured = _score_metrics(scores, packed.batch)
     scheduled = {
         option: float(value(step, measured["policy/entropy"]))
         for option, value in recipe.schedules.items()
@@ -195,6 +204,18 @@ def _learn(
         most_groups=config["log"]["groups_per_step"],
     )
     return state, metrics, rows
+
+
+def _score_metrics(scores: Scores, batch: Batch) -> dict[str, float]:
+    """Entropy, and how far the engine's log-probabilities are from the trainer's."""
+    mismatch = mismatch_report(
+        *(scores.logprobs, batch.behavior_logprobs, batch.mask), **MISMATCH
+    )
+    return {
+        "policy/entropy": stats.mean(scores.entropy[batch.mask]),
+        **{name: float(x) for name, x in jax.device_get(mismatch).items()},
+        **truth.mismatch_by_turn(scores, batch),
+    }
 
 
 def _reference(config: Mapping[str, Any], state: TrainState) -> Any:

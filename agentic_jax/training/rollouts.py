@@ -48,6 +48,10 @@ class Rollouts:
         """Seconds of all tool calls together; they overlap."""
         return sum(c.seconds for t in self.trajectories for c in t.calls)
 
+    def first(self, groups: int) -> list[Trajectory]:
+        """The trajectories of the first so many groups."""
+        return [s.trajectory for group in self.played[:groups] for s in group]
+
     def metrics(self) -> dict[str, float]:
         """Reward, rollout, tool and selection metrics."""
         kept = sum(len(group) for group in self.kept)

@@ -1,9 +1,6 @@
-import numpy as np
 import pytest
 
-from agentic_jax.batch import Scores
 from agentic_jax.monitor import stats
-from agentic_jax.packing import pack
 from tests.fakes import sample, trajectory, turn
 
 USED = trajectory([1], turn([2, 3], [4, 5], ["ok", "timeout"]), turn([6]), score=1.0)
@@ -35,16 +32,6 @@ def test_reward_stats_leave_faults_out():
     got = stats.reward_stats(groups)
     assert got["reward/mean"] == 1.0
     assert got["reward/uniform_groups_fraction"] == 1.0
-
-
-def test_score_stats_look_at_sampled_tokens_only():
-    batch, _ = pack([[sample([1, 2], turn([3, 4]))]], length=6, rows_multiple=1)
-    logprobs = np.array([[99, 99, -1.5, -2.25, 99, 99]], np.float32)
-    entropy = np.array([[99, 99, 1.0, 2.0, 99, 99]], np.float32)
-    got = stats.score_stats(Scores(logprobs, entropy), batch)
-    assert got["policy/entropy"] == 1.5
-    assert got["policy/mismatch_mean"] == pytest.approx(0.375)  # |-.5|, |-.25|
-    assert got["policy/mismatch_max"] == pytest.approx(0.5)
 
 
 def test_nothing_at_all_gives_zeros_and_no_warning():
