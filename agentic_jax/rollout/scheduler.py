@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+_CAUTION = 1.05  # Times the expected peak: half of the peaks lie above it.
 _MEMORY = 1_000  # Ended trajectories that the expectation looks back on.
 
 
@@ -31,14 +32,14 @@ class Claim(NamedTuple):
     """A trajectory that waits for room; of two, the greater goes first.
 
     Attributes:
-        context_tokens: that it has.
+        size: tokens that it holds; of its context, if it is on no server.
         order: the later it came, the smaller.
         tokens: that it will have at most when its next request ends.
         needed: how many of these it does not hold yet.
         session: its name.
     """
 
-    context_tokens: int
+    size: int
     order: int
     tokens: int
     needed: int
@@ -224,8 +225,10 @@ class Ledger:
         for session in closed.sizes:
             del self._home[session]
         for claim in closed.queue:
-            self._asked[claim.session] = claim._replace(needed=claim.tokens)
-            bisect.insort(self._queue, self._asked[claim.session])
+            size = self._context[claim.session]
+            claim = claim._replace(size=size, needed=claim.tokens)
+            self._asked[claim.session] = claim
+            bisect.insort(self._queue, claim)
         return self._grants(server)
 
     def set_others(self, server: int, tokens: int) -> list[Grant]:
@@ -245,12 +248,15 @@ class Ledger:
                 f"{tokens} of {self._length}, waiting: {session in self._asked}"
             )
         self._order -= 1
-        home = self._home.get(session)
-        held = 0 if home is None else self._servers[home].sizes[session]
-        claim = Claim(context_tokens, self._order, tokens, tokens - held, session)
-        self._asked[session] = claim
         self._context.setdefault(session, context_tokens)
-        queue = self._queue if home is None else self._servers[home].queue
+        home = self._home.get(session)
+        if home is None:
+            queue, size, held = self._queue, context_tokens, 0
+        else:
+            queue = self._servers[home].queue
+            size = held = self._servers[home].sizes[session]
+        claim = Claim(size, self._order, tokens, tokens - held, session)
+        self._asked[session] = claim
         bisect.insort(queue, claim)
         return self._start() if home is None else self._grants(home)
 
@@ -305,7 +311,7 @@ class Ledger:
         grants = []
         while self._queue:
             claim = self._queue[-1]
-            peak = expected_peak(claim.context_tokens, 1, growth=self.growth)
+            peak = expected_peak(claim.size, 1, growth=self.growth)
             index = choose_server(self._free, max(peak, claim.tokens))
             if index is None:
                 break
@@ -329,6 +335,6 @@ class Ledger:
         used, count = server.held, len(server.sizes)
         if count:
             aside = max(self._length - server.longest(), 0)
-            peak = expected_peak(used, count, growth=self.growth)
+            peak = _CAUTION * expected_peak(used, count, growth=self.growth)
             used = max(peak, used + aside)
         self._free[index] = server.capacity - server.others - used
