@@ -115,8 +115,10 @@ def test_padding_rows_are_finite_with_finite_gradients(params):
 
 
 @functools.cache
-def compiled_gradient(layer_loop, remat):
-    config = dataclasses.replace(CONFIG, layer_loop=layer_loop, remat=remat)
+def compiled_gradient(layer_loop, remat, attention="dense"):
+    config = dataclasses.replace(
+        CONFIG, layer_loop=layer_loop, remat=remat, attention=attention
+    )
 
     def loss(params):
         hidden = Transformer(config).apply({"params": params}, TOKENS, POSITIONS, ONES)
@@ -129,14 +131,18 @@ def compiled_gradient(layer_loop, remat):
 
 
 @pytest.mark.parametrize(
-    "layer_loop, remat", [("scan", "none"), ("scan", "dots"), ("unroll", "full")]
+    "options",
+    [
+        ("scan", "none"),
+        ("scan", "dots"),
+        ("unroll", "full"),
+        ("scan", "full", "chunked"),
+    ],
 )
-def test_layer_loop_and_remat_change_neither_loss_nor_gradient(
-    params, layer_loop, remat
-):
+def test_loop_remat_and_attention_change_neither_loss_nor_gradient(params, options):
     for a, b in zip(
         jax.tree.leaves(compiled_gradient("unroll", "none")(params)),
-        jax.tree.leaves(compiled_gradient(layer_loop, remat)(params)),
+        jax.tree.leaves(compiled_gradient(*options)(params)),
         strict=True,
     ):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
