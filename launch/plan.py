@@ -8,6 +8,7 @@ TPU compiler (pip install libtpu) or for cpu:N virtual devices, and prints memor
 floating-point operations and what is sent on each device. No weights are read or made.
 """
 
+import importlib.util
 import json
 import os
 import sys
@@ -44,6 +45,7 @@ def main(_: list[str]) -> None:
     if not _NAMES:
         raise ValueError("give the topology as --topology=NAME, with the = sign")
     topology = parse_topology(_TOPOLOGY.value)
+    jax.config.update("jax_enable_compilation_cache", False)  # It is timed.
     recipe = build_rl(_CONFIG.value)
     spec = dict(recipe.config["model"])
     if spec.get("lora"):
@@ -60,6 +62,8 @@ def main(_: list[str]) -> None:
 def _devices(topology):
     if topology.kind == "cpu":
         return jax.devices()
+    if importlib.util.find_spec("libtpu") is None:
+        raise ValueError("the TPU compiler is missing: pip install 'agentic_jax[plan]'")
     description = topologies.get_topology_desc(
         platform="tpu", topology_name=topology.name
     )

@@ -30,6 +30,8 @@ TPUS: Mapping[str, Chip] = {
     "v6e": Chip(32e9, 918e12, 1_640e9, 400e9),
 }
 
+_TYPES = {"v5e": "v5litepod-16", "v5p": "v5p-8", "v6e": "v6e-8"}
+
 
 @dataclass(frozen=True)
 class Topology:
@@ -66,6 +68,8 @@ class Topology:
         return {
             "JAX_PLATFORMS": "cpu",  # Compiled for TPUs, from a machine without one.
             "TPU_SKIP_MDS_QUERY": "1",
+            "TPU_ACCELERATOR_TYPE": _TYPES[self.kind],  # Asked for, and not used.
+            "TPU_WORKER_HOSTNAMES": "localhost",  # Likewise.
             "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
         }
 
