@@ -56,27 +56,31 @@ def score_tokens(
         lambda x: x.reshape(-1, block, *x.shape[1:]), (before, tokens, temperature)
     )
     scores = jax.lax.map(score_block, blocks)
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), scores)
+    return jax.tree.map(lambda x: x.reshape(tokens.size, *x.shape[2:]), scores)
 
 
 class Scorer:
-    """score_tokens, compiled once, for sequences of up to `length` tokens.
+    """score_tokens for sequences of up to `length` tokens, compiled once per `top`.
 
     Args:
         config: of the model.
         length: most tokens of a sequence.
-        top: how many of the likeliest tokens to give; at most the vocabulary.
     """
 
-    def __init__(self, config: ModelConfig, *, length: int, top: int):
+    def __init__(self, config: ModelConfig, *, length: int):
         block = min(length, 256)
         self._size = -(-length // block) * block
-        top = min(top, config.vocab_size)
-        sizes = {"config": config, "top": top, "block": block}
-        self._score = jax.jit(partial(score_tokens, **sizes))
+        self._most = config.vocab_size
+        score = partial(score_tokens, config=config, block=block)
+        self._score = jax.jit(score, static_argnames="top")
 
     def score(
-        self, params: Params, token_ids: Sequence[int], temperature: Sequence[float]
+        self,
+        params: Params,
+        token_ids: Sequence[int],
+        temperature: Sequence[float],
+        *,
+        top: int,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of N tokens: log-probabilities [N], of the likeliest [N, top], and which.
 
@@ -84,11 +88,12 @@ class Scorer:
             params: of the Transformer.
             token_ids: [N] at most `length` ids.
             temperature: [N] of the logits that predict each of them; above 0.
+            top: how many of the likeliest tokens to give, if the vocabulary has them.
         """
         count = len(token_ids)
         tokens = np.zeros(self._size, np.int32)
         divisors = np.ones(self._size, np.float32)
         tokens[:count], divisors[:count] = token_ids, temperature
         inputs = jax.device_put((tokens, np.int32(count), divisors))
-        scores = jax.device_get(self._score(params, *inputs))
+        scores = jax.device_get(self._score(params, *inputs, top=min(top, self._most)))
         return tuple(x[:count] for x in scores)

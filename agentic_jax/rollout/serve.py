@@ -15,7 +15,13 @@ from agentic_jax.rollout.engine import Completion, EngineError
 from agentic_jax.rollout.jax_engine import JaxEngine
 from agentic_jax.rollout.replies import Scores, chat_answer, generate_answer
 from agentic_jax.rollout.served import Served
-from agentic_jax.rollout.wire import Ask, read_chat, read_fields, read_generate
+from agentic_jax.rollout.wire import (
+    MAX_TOP_LOGPROBS,
+    Ask,
+    read_chat,
+    read_fields,
+    read_generate,
+)
 
 _MAX_BODY_BYTES = 64 << 20
 _BODY_SECONDS = 60.0  # For a client to send what it announced.
@@ -51,6 +57,7 @@ class Service:
         self._running: dict[str, asyncio.Future[Completion]] = {}
         self._counts: Counter[str] = Counter()
         self._updating, self._scoring = asyncio.Lock(), asyncio.Lock()
+        self._updates: set[asyncio.Future] = set()
         self._paused = False
 
     def application(self) -> web.Application:
@@ -89,8 +96,11 @@ class Service:
         return web.json_response(answers if batch else answers[0])
 
     async def _answer(self, ask: Ask, start: float) -> dict[str, Any]:
+        known = dict(self._params) if ask.needs_scores else {}
         done = await self._sample(ask)
-        scores = await self._score(ask, done) if ask.needs_scores else (None, None)
+        scores = None, None
+        if ask.needs_scores:
+            scores = await self._score(ask, done, known | self._params)
         return generate_answer(
             ask,
             done,
@@ -119,15 +129,22 @@ class Service:
         self._counts["generation_tokens"] += len(done.token_ids)
         return done
 
-    async def _score(self, ask: Ask, done: Completion) -> tuple[Scores, Scores]:
+    async def _score(
+        self, ask: Ask, done: Completion, params_of: Mapping[int, Any]
+    ) -> tuple[Scores, Scores]:
         """Scores of the prompt and of what was sampled, under the weights of then."""
-        params = self._params[done.weight_version]
+        params = params_of.get(done.weight_version)
+        if params is None:  # They came and went while this request waited.
+            raise EngineError("the weights that sampled this are gone; ask again")
         size, sampled = len(ask.token_ids), done.token_ids.tolist()
         divisor = ask.params.temperature or 1.0
         divisors = [1.0] * size + [divisor] * len(sampled)
         ids = [*ask.token_ids, *sampled]
         async with self._scoring:  # One row of activations at a time.
-            found = await asyncio.to_thread(self._model.score, params, ids, divisors)
+            top = MAX_TOP_LOGPROBS if ask.top_logprobs else 0  # Two programs, not 21.
+            found = await asyncio.to_thread(
+                self._model.score, params, ids, divisors, top=top
+            )
         return Scores(*(x[:size] for x in found)), Scores(*(x[size:] for x in found))
 
     async def _chat(self, body: Any) -> web.Response:
@@ -174,6 +191,13 @@ class Service:
             raise ValueError("model_path is missing: give a Hugging Face directory")
         if fields["load_format"] not in ("auto", "safetensors"):
             raise ValueError(f"load_format is {fields['load_format']!r}; wanted 'auto'")
+        update = asyncio.ensure_future(self._try_load(fields))
+        self._updates.add(update)
+        update.add_done_callback(self._updates.discard)
+        answer = await asyncio.shield(update)  # It ends whole if the client goes away.
+        return web.json_response(answer, status=200 if answer["success"] else 400)
+
+    async def _try_load(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         async with self._updating:
             paused = self._engine.load().running if self._paused else 0
             try:
@@ -185,8 +209,7 @@ class Service:
                 message = f"weights of {self._path} are in use and the cache is empty"
                 logging.info("%s; version %s", message, self._labels[-1])
                 ok = True
-        answer = {"success": ok, "message": message, "num_paused_requests": paused}
-        return web.json_response(answer, status=200 if ok else 400)
+        return {"success": ok, "message": message, "num_paused_requests": paused}
 
     async def _load(self, fields: Mapping[str, Any]) -> None:
         """Reads and swaps weights; nothing has changed if it raises."""

@@ -17,7 +17,7 @@ from agentic_jax.models import hf_weights
 from agentic_jax.models.config import ModelConfig, to_hf
 from agentic_jax.models.scoring import Scorer
 from agentic_jax.rollout.jax_engine import JaxEngine
-from agentic_jax.rollout.wire import MAX_TOP_LOGPROBS, Body, Texts
+from agentic_jax.rollout.wire import Body, Texts
 
 _NOT_OF_THE_WEIGHTS = {"bos_token_id", "eos_token_ids", "pad_token_id"}
 
@@ -29,14 +29,14 @@ class Served:
     Attributes:
         path: of the directory that the model was read from.
         load: reads another directory of the same model; raises ValueError or OSError.
-        score: (params, token ids, temperatures) to log-probabilities; as Scorer.score.
+        score: Scorer.score.
         texts: of its tokenizer.
         info: what /model_info and /server_info say besides.
     """
 
     path: str
     load: Callable[[str], Any]
-    score: Callable[[Any, Sequence[int], Sequence[float]], tuple]
+    score: Callable[..., tuple]
     texts: Texts
     info: Mapping[str, Any]
 
@@ -93,7 +93,7 @@ def open_model(
     served = Served(
         path=os.fspath(path),
         load=lambda other: load_like(config, other),
-        score=Scorer(config, length=length, top=MAX_TOP_LOGPROBS).score,
+        score=Scorer(config, length=length).score,
         texts=texts,
         info=info,
     )

@@ -64,6 +64,14 @@ def test_log_probabilities_are_those_of_the_score_step(call, served, paths):
         np.testing.assert_allclose(same, [logprob] * len(same), atol=1e-4)
 
 
+def test_prompts_are_scored_without_alternatives_too(call, paths):
+    meta = generate(call, logprob_start_len=0)["meta_info"]
+    expected = score(paths[0], PROMPT, temperature=1.0)[1:]
+    found = [x[0] for x in meta["input_token_logprobs"][1:]]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert "input_top_logprobs" not in meta
+
+
 def test_a_batch_is_answered_in_order_and_text_is_encoded(call, served):
     texts = served[1].texts
     batch = generate(

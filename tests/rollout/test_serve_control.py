@@ -1,4 +1,7 @@
 import asyncio
+import contextlib
+import dataclasses
+import threading
 
 import numpy as np
 import pytest
@@ -171,18 +174,55 @@ def test_new_weights_change_output_label_and_path(run, call, served, paths):
     assert answer["meta_info"]["weight_version"] == "7"  # No label was given.
 
 
+@contextlib.asynccontextmanager
+async def serving(path, **changes):
+    """Engine and url of a server of its own, with other fields of Served."""
+    engine, model, params = open_model(path, **SIZES)
+    model = dataclasses.replace(model, **changes)
+    service = Service(engine, model, params=params, weight_version="1")
+    runner = await serve(service, host="127.0.0.1", port=0)
+    host, port = runner.addresses[0][:2]
+    try:
+        yield engine, f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()
+        await engine.close()
+
+
+def test_an_update_ends_whole_though_its_client_goes_away(run, served, paths):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def load(path):
+        begun.set()
+        assert go_on.wait(60)
+        return served[1].load(path)
+
+    async def act():
+        async with serving(paths[0], load=load) as (_, url):
+            body = {"model_path": str(paths[1]), "weight_version": "2"}
+            task = asyncio.ensure_future(ask(url, "/update_weights_from_disk", body))
+            await asyncio.to_thread(begun.wait)
+            task.cancel()
+            for _ in range(3):  # By then the server knows.
+                await ask(url, "/health")
+            go_on.set()
+            async with asyncio.timeout(60):
+                while (await ask(url, "/model_info"))[1]["weight_version"] != "2":
+                    await asyncio.sleep(0.01)
+            body = {"input_ids": PROMPT, "sampling_params": FREE}
+            return await ask(url, "/generate", body)
+
+    status, answer = run(act())
+    assert status == 200 and answer["meta_info"]["weight_version"] == "2"
+
+
 def test_an_engine_that_ended_is_neither_healthy_nor_silent(run, paths):
     async def act():
-        engine, model, params = open_model(paths[0], **SIZES)
-        service = Service(engine, model, params=params, weight_version="1")
-        runner = await serve(service, host="127.0.0.1", port=0)
-        url = "http://{}:{}".format(*runner.addresses[0][:2])
-        await engine.close()
-        health = await ask(url, "/health")
-        body = {"input_ids": PROMPT, "sampling_params": FREE}
-        answer = await ask(url, "/generate", body)
-        await runner.cleanup()
-        return health, answer
+        async with serving(paths[0]) as (engine, url):
+            await engine.close()
+            health = await ask(url, "/health")
+            body = {"input_ids": PROMPT, "sampling_params": FREE}
+            return health, await ask(url, "/generate", body)
 
     (status, text), (failed, answer) = run(act())
     assert status == 503 and "closed" in text
