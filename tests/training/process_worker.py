@@ -12,22 +12,18 @@ import sys
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from agentic_jax import sharding
 from agentic_jax.models.config import ModelConfig
 from agentic_jax.models.hf_weights import param_shapes
 from agentic_jax.packing import pack_step
 from agentic_jax.recipe import build_rl
-from agentic_jax.training import processes, state, steps
+from agentic_jax.sources import Model
+from agentic_jax.training import processes
+from agentic_jax.training.build import build_device
 from agentic_jax.training.checkpoint import Checkpointer
-from agentic_jax.training.update import (
-    Device,
-    make_targets_fn,
-    score_step,
-    step_targets,
-    update_step,
-)
+from agentic_jax.training.update import score_step, step_targets, update_step
 from configs import quickstart
 from tests.fakes import sample, turn
 
@@ -67,46 +63,22 @@ MODEL = ModelConfig(
 def device_and_state(axes):
     """The jitted functions on a mesh of `axes`, and the first state."""
     config = quickstart.get_config("tiny")
+    config.mesh.update(dict(axes))
+    config.batch.logprob_chunk = 32
     config.optimizer.eps = 1e-3  # Or Adam would blow rounding up.
     recipe = build_rl(config)
     rng = np.random.default_rng(0)
     params = jax.tree.map(
         lambda leaf: 0.3 * rng.standard_normal(leaf.shape, "f4"), param_shapes(MODEL)
     )
-    mesh = sharding.make_mesh(dict(axes), jax.devices()[:4])
-    first = jax.device_get(state.init(params, recipe.optimizer))
-    shardings = sharding.infer_shardings(first, sharding.RULES, mesh)
-    options = {
-        "param_shardings": shardings.params,
-        "row_sharding": sharding.row_sharding(mesh),
-    }
-    forward = steps.make_forward(MODEL, temperature=1.0, chunk=32)
-
-    def within(function):
-        def call(*args):
-            with jax.set_mesh(mesh):
-                return function(*args)
-
-        return call
-
-    device = Device(
-        score=within(steps.make_score_fn(forward, **options)),
-        zeros=within(steps.make_zeros_fn(shardings.params)),
-        grad=within(steps.make_grad_fn(forward, recipe.loss, **options)),
-        apply=within(steps.make_apply_fn(recipe.optimizer, state_shardings=shardings)),
-        put=lambda tree: sharding.put_batch(tree, mesh),
-        rows=4,
-        targets=make_targets_fn(recipe.credit, recipe.aggregation, recipe.correction),
-    )
-    gather = processes.make_gather_fn(mesh)
-    return device, lambda: sharding.put(first, shardings), gather
+    return build_device(recipe, Model(params, MODEL, None), temperature=1.0)
 
 
 def train(workdir, num_steps, axes):
     """Runs up to num_steps, from where the workdir stands; leaves what the run made."""
-    device, first_state, gather = device_and_state(tuple(axes.items()))
+    device, first = device_and_state(tuple(axes.items()))
     checkpoints = Checkpointer(workdir / "checkpoints", keep=2)
-    now = first_state()
+    now = jax.tree.map(jnp.copy, first)  # An update donates what it starts from.
     if start := checkpoints.latest() or 0:
         now, _ = checkpoints.restore(now)
     collected, metrics = [], {}
@@ -125,7 +97,7 @@ def train(workdir, num_steps, axes):
         now, metrics = update_step(device, now, packed, targets)
         checkpoints.save(step + 1, now, {})
     checkpoints.close()
-    params = jax.device_get(gather(now.params))
+    params = jax.device_get(device.weights(now.params))
     if processes.is_writer():
         np.savez(workdir / "params.npz", *jax.tree.leaves(params))
         report = {"collected": collected, "metrics": metrics}
