@@ -137,6 +137,7 @@ MOE = ModelConfig(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_peft_loads_the_adapter_and_computes_the_same(base, trained, run, tmp_path):
     torch, peft = pytest.importorskip("torch"), pytest.importorskip("peft")
     from transformers import AutoModelForCausalLM
