@@ -17,6 +17,7 @@ setup(
     version="0.1.0",
     description="Reinforcement learning of tool-using language models in JAX.",
     packages=find_packages(include=["agentic_jax*", "configs*", "launch*"]),
+    package_data={"agentic_jax.report": ["page/*"]},
     python_requires=">=3.11,<3.14",
     install_requires=[
         "absl-py>=2.1",

@@ -62,6 +62,7 @@ RL_SCHEMA = {
     "prompts_per_step": int,
     "group_size": int,
     "refill_rounds": int,
+    "overlap": bool,
     "max_fault_fraction": float,
     "tasks": SLOT,
     "reward": SLOT,
@@ -269,6 +270,11 @@ def _check_rollout(config: Mapping[str, Any]) -> None:
 
 def _check_rl(config: Mapping[str, Any]) -> None:
     _at_least(config, "refill_rounds", 0)
+    if config["overlap"] and config["correction"]["name"] == "none":
+        raise ValueError(
+            "overlap trains on samples of older weights, but correction.name is "
+            "'none'; set config.correction = {'name': 'tis', 'cap': 2.0}"
+        )
     for path in ("prompts_per_step", "group_size", "batch.updates_per_step"):
         _at_least(config, path, 1)
     rollout = config["rollout"]

@@ -20,6 +20,7 @@ from agentic_jax.rollout.collect import Play
 from agentic_jax.rollout.engine import Engine, SamplingParams
 from agentic_jax.rollout.episode import Limits, run_episode
 from agentic_jax.rollout.jax_engine import JaxEngine
+from agentic_jax.rollout.remote import open_fleet
 from agentic_jax.sandbox.client import Sandbox, SandboxClient
 from agentic_jax.sources import Model
 from agentic_jax.tools.base import Tool, limit_calls
@@ -209,7 +210,7 @@ def _jax_engine(params: Any, model: Model, chat: Chat, **options: Any) -> Engine
     return JaxEngine(params, model.config, decode=chat.decode, **options)
 
 
-ENGINES: dict[str, Callable[..., Engine]] = {"jax": _jax_engine}
+ENGINES: dict[str, Callable[..., Engine]] = {"jax": _jax_engine, "sglang": open_fleet}
 
 
 def _mixed(numbers: list[int]) -> int:

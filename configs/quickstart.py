@@ -24,6 +24,7 @@ def get_config(size: str = "small") -> ConfigDict:
     config.prompts_per_step = 16
     config.group_size = 8
     config.refill_rounds = 0
+    config.overlap = False
     config.max_fault_fraction = 0.1
     config.model = {
         "name": "directory",

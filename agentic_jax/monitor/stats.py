@@ -63,6 +63,23 @@ def tool_stats(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     }
 
 
+def staleness_stats(
+    trajectories: Sequence[Trajectory], *, version: int
+) -> dict[str, float]:
+    """How many updates older than `version` the weights were that sampled.
+
+    Each trajectory counts by its oldest turn. rollout/mixed_fraction is the share
+    whose turns were sampled by several versions.
+    """
+    versions = [[turn.weight_version for turn in t.turns] for t in trajectories]
+    ages = [version - min(v) for v in versions if v]
+    return {
+        "rollout/staleness_mean": mean(ages),
+        "rollout/staleness_max": float(max(ages, default=0)),
+        "rollout/mixed_fraction": mean([len(set(v)) > 1 for v in versions if v]),
+    }
+
+
 def sampled_nll(trajectories: Sequence[Trajectory]) -> float:
     """Mean negative log-probability of the sampled tokens, nats.
 

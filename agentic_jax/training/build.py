@@ -4,9 +4,11 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from absl import logging
 
 from agentic_jax import sharding
@@ -44,46 +46,65 @@ def build_device(
             f"batch.rows_per_microbatch is {rows}; it must divide over the mesh's "
             f"data x fsdp = {mesh.shape['data']} x {mesh.shape['fsdp']} devices"
         )
-    base_shardings = sharding.infer_shardings(model.params, sharding.RULES, mesh)
-    base = sharding.put(model.params, base_shardings)
-    trained, frozen, merged = base, (), lambda params: params
-    model_config = model.config
-    if model.lora:
-        model_config = dataclasses.replace(model.config, lora=model.lora)
-        adapter = lora.init_adapter(jax.random.key(config["seed"]), model_config)
-        trained = sharding.put(
-            adapter, sharding.infer_shardings(adapter, sharding.RULES, mesh)
-        )
-        frozen = (base,)
-        merge = functools.partial(lora.merge, lora=model.lora)
-        merged = functools.partial(jax.jit(merge, out_shardings=base_shardings), base)
+    parts = _parts(model, config, mesh)
     init = _init_fn(recipe)
     state_shardings = sharding.infer_shardings(
-        jax.eval_shape(init, trained), sharding.RULES, mesh
+        jax.eval_shape(init, parts.trained), sharding.RULES, mesh
     )
-    state = jax.jit(init, out_shardings=state_shardings)(trained)
-    forward = _forward(model_config, config, temperature)
+    state = jax.jit(init, out_shardings=state_shardings)(parts.trained)
+    forward = _forward(parts.config, config, temperature)
     shardings = {
         "param_shardings": state_shardings.params,
         "row_sharding": sharding.row_sharding(mesh),
-        "frozen_shardings": (base_shardings,) if frozen else (),
+        "frozen_shardings": parts.frozen_shardings,
     }
+    grad = steps.make_grad_fn(forward, recipe.loss, **shardings)
     apply = steps.make_apply_fn(recipe.optimizer, state_shardings=state_shardings)
     gather = make_gather_fn(mesh)
     device = Device(
-        score=_within(mesh, steps.make_score_fn(forward, **shardings), *frozen),
+        score=_within(mesh, steps.make_score_fn(forward, **shardings), *parts.frozen),
         zeros=_within(mesh, steps.make_zeros_fn(state_shardings.params)),
-        grad=_within(
-            mesh, steps.make_grad_fn(forward, recipe.loss, **shardings), *frozen
-        ),
+        grad=_within(mesh, grad, *parts.frozen),
         apply=_within(mesh, apply),
         put=lambda tree: sharding.put_batch(tree, mesh),
-        weights=lambda params: gather(merged(params)),
         rows=rows,
+        weights=lambda params: gather(parts.merged(params)),
         targets=recipe.credit
         and make_targets_fn(recipe.credit, recipe.aggregation, recipe.correction),
     )
     return device, state
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """A model on the mesh: what is trained, and what stands beside it."""
+
+    trained: Any
+    config: ModelConfig
+    merged: Callable[[Any], Any]
+    frozen: tuple = ()
+    frozen_shardings: tuple = ()
+
+
+def _parts(model: Model, config: Mapping[str, Any], mesh: jax.sharding.Mesh) -> _Parts:
+    shardings = sharding.infer_shardings(model.params, sharding.RULES, mesh)
+    base = sharding.put(model.params, shardings)
+    if not model.lora:
+        # An engine that samples during an update must not lose its weights to it.
+        copies = config.get("overlap", False)
+        copy = functools.partial(jax.tree.map, jnp.copy)
+        return _Parts(base, model.config, copy if copies else lambda params: params)
+    with_adapter = dataclasses.replace(model.config, lora=model.lora)
+    adapter = lora.init_adapter(jax.random.key(config["seed"]), with_adapter)
+    adapter_shardings = sharding.infer_shardings(adapter, sharding.RULES, mesh)
+    merge = functools.partial(lora.merge, lora=model.lora)
+    return _Parts(
+        trained=sharding.put(adapter, adapter_shardings),
+        config=with_adapter,
+        merged=functools.partial(jax.jit(merge, out_shardings=shardings), base),
+        frozen=(base,),
+        frozen_shardings=(shardings,),
+    )
 
 
 def _make_mesh(axes: Mapping[str, int]) -> jax.sharding.Mesh:

@@ -95,6 +95,11 @@ def joined(
     jax.distributed.shutdown()
 
 
+def num_processes() -> int:
+    """Of the run."""
+    return jax.process_count()
+
+
 def is_writer() -> bool:
     """Whether this process writes metrics, traces and models; exactly one does."""
     return jax.process_index() == 0

@@ -27,7 +27,7 @@ from agentic_jax.sources import Model
 from agentic_jax.training import processes
 from agentic_jax.training.build import build_device
 from agentic_jax.training.checkpoint import Checkpointer
-from agentic_jax.training.rollouts import Rollouts, roll_out
+from agentic_jax.training.rollouts import Rollouts, rollouts_of
 from agentic_jax.training.state import TrainState
 from agentic_jax.training.update import (
     Device,
@@ -100,13 +100,15 @@ async def _train(
         advance = stack.enter_context(
             progress("train", num_steps, unit="step", initial=first)
         )
+        source = rollouts_of(recipe, services, stream, first=first, last=num_steps)
+        stack.push_async_callback(source.aclose)
         for step in range(first, num_steps):
             clock = Clock()
             with _profile(workdir, on=step in profile_steps):
-                rollouts = await roll_out(recipe, services, stream, step=step)
+                rollouts, stream_state = await anext(source)
                 clock.lap("rollout")
-                state, metrics, rows = _learn(
-                    recipe, device, state, rollouts, clock, step, ref_params
+                state, metrics, rows = await asyncio.to_thread(
+                    _learn, recipe, device, state, rollouts, clock, step, ref_params
                 )
                 weights = device.weights(state.params)
                 await services.engine.update_weights(weights, step + 1)
@@ -122,7 +124,7 @@ async def _train(
             timing["time/tools_s"] = rollouts.tool_seconds
             write(step, metrics | timing, rows, services.chat.decode)
             if (step + 1) % saves == 0 or step + 1 == num_steps:
-                checkpoints.save(step + 1, state, {"stream": stream.state()})
+                checkpoints.save(step + 1, state, {"stream": stream_state})
             _log_line(step, num_steps, metrics, timing)
             advance(1)
     return model, weights

@@ -1,6 +1,7 @@
 """The host half of a training step: problems to rewarded and selected groups."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from agentic_jax.recipe import Recipe
 from agentic_jax.rewards.verifiers import policy_text
 from agentic_jax.rollout.collect import collect
 from agentic_jax.services import Services, make_player
-from agentic_jax.training.processes import exchange, my_share
+from agentic_jax.training.processes import exchange, my_share, num_processes
 from agentic_jax.trajectory import Sample, Task, Trajectory
 
 
@@ -27,11 +28,13 @@ class Rollouts:
         kept: what selection left of them to be trained on; groups without a valid
             sample are left out.
         rounds: how often problems were drawn, at least 1.
+        step: that they are for, which is the version of the weights they will improve.
     """
 
     played: list[list[Sample]]
     kept: list[list[Sample]]
     rounds: int
+    step: int
 
     @property
     def trajectories(self) -> list[Trajectory]:
@@ -59,10 +62,57 @@ class Rollouts:
             **stats.reward_stats(self.played),
             **stats.rollout_stats(self.trajectories),
             **stats.tool_stats(self.trajectories),
+            **stats.staleness_stats(self.trajectories, version=self.step),
             "select/groups": float(len(self.kept)),
             "select/kept_fraction": kept / max(len(self.trajectories), 1),
             "select/rounds": float(self.rounds),
         }
+
+
+async def rollouts_of(
+    recipe: Recipe,
+    services: Services,
+    stream: TaskStream,
+    *,
+    first: int,
+    last: int,
+) -> AsyncIterator[tuple[Rollouts, dict[str, Any]]]:
+    """Each step's rollouts, and the stream's state after their problems.
+
+    With config["overlap"] those of the next step are under way while one step's are
+    used: they start on the weights from before its update, and go on with whatever
+    weights the engine gets meanwhile. Each turn says by which it was sampled. A run
+    that is resumed samples the step that was under way once more, on newer weights.
+
+    Args:
+        recipe, services, stream: see roll_out.
+        first: step to begin with.
+        last: step to end before.
+
+    Raises:
+        ValueError: overlap in a run of several processes.
+    """
+    overlap = recipe.config["overlap"]
+    if overlap and num_processes() > 1:
+        raise ValueError(
+            f"overlap is on in a run of {num_processes()} processes, which exchange "
+            "their rollouts in step; set config.overlap = False"
+        )
+    ahead: asyncio.Task | None = None
+    try:
+        for step in range(first, last):
+            coming = ahead or roll_out(recipe, services, stream, step=step)
+            rollouts = await coming
+            state = stream.state()
+            if overlap and step + 1 < last:
+                ahead = asyncio.create_task(
+                    roll_out(recipe, services, stream, step=step + 1)
+                )
+            yield rollouts, state
+    finally:
+        if ahead:
+            ahead.cancel()
+            await asyncio.gather(ahead, return_exceptions=True)
 
 
 async def roll_out(
@@ -99,7 +149,7 @@ async def roll_out(
     _check_faults([s for group in played for s in group], config, step)
     if len(kept) < wanted:
         logging.info("step %d trains on %d of %d groups", step, len(kept), wanted)
-    return Rollouts(played, kept, rounds)
+    return Rollouts(played, kept, rounds, step)
 
 
 async def _play(

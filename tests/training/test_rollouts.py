@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from agentic_jax.monitor.trace import read_trace, trace_path
 from agentic_jax.monitor.writer import read_metrics
 from agentic_jax.recipe import build_rl
 from agentic_jax.training import rl
@@ -45,6 +46,41 @@ def test_without_refill_a_step_trains_on_what_is_left(tmp_path):
     config, (row,) = refilled(tmp_path, 1, rounds=0)
     assert 0 < row["select/groups"] < config.prompts_per_step
     assert row["rollout/trajectories"] == config.prompts_per_step * config.group_size
+
+
+def overlapped(workdir, num_steps):
+    config = tiny(num_steps=num_steps, overlap=True)
+    config.correction = {"name": "tis", "cap": 2.0}
+    rl.train(build_rl(config), workdir=workdir)
+    return without_time(workdir)
+
+
+def problems(workdir, step):
+    return [row["task"]["id"] for row in read_trace(trace_path(workdir, step))]
+
+
+def test_overlap_trains_on_samples_at_most_one_step_old(tmp_path):
+    rows = overlapped(tmp_path / "straight", 3)
+    assert [row["rollout/staleness_max"] for row in rows] == [0.0, 1.0, 1.0]
+    assert all(row["policy/updates"] > 0 for row in rows)
+    versions = {
+        turn["weight_version"]
+        for row in read_trace(trace_path(tmp_path / "straight", 2))
+        for turn in row["turns"]
+    }
+    assert versions <= {1, 2}
+    overlapped(tmp_path / "resumed", 1)
+    resumed = overlapped(tmp_path / "resumed", 3)
+    assert resumed[1]["rollout/staleness_max"] == 0.0  # Sampled once more.
+    for step in range(3):
+        assert sorted(problems(tmp_path / "resumed", step)) == sorted(
+            problems(tmp_path / "straight", step)
+        )
+
+
+def test_overlap_without_a_correction_is_refused():
+    with pytest.raises(ValueError, match="set config.correction = {'name': 'tis'"):
+        build_rl(tiny(overlap=True))
 
 
 def test_adapters_alone_are_trained_and_the_engine_gets_them_merged(tmp_path):
