@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 
-.PHONY: quickstart test test-slow format clean
+.PHONY: quickstart test test-slow test-sglang format clean
 
 quickstart: $(VENV)/.installed
 	$(PY) -m launch.quickstart
@@ -11,10 +11,20 @@ quickstart: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
-	$(PY) -m pytest -m "not slow"
+	$(PY) -m pytest -m "not slow and not sglang"
 
 test-slow: $(VENV)/.installed-slow
 	$(PY) -m pytest -m slow
+
+# Against a real SGLang server on the CPU, in an environment of its own; Python 3.11.
+test-sglang: $(VENV)/.installed-test .venv-sglang/.installed
+	$(PY) -m pytest -m sglang
+
+.venv-sglang/.installed: tests/sglang/requirements.txt
+	$(PYTHON) -m venv .venv-sglang
+	.venv-sglang/bin/pip install --quiet -r $<
+	.venv-sglang/bin/pip install --quiet --no-deps torchvision==0.28.0 sglang==0.5.14
+	touch $@
 
 format: $(VENV)/.installed-test
 	$(PY) -m ruff format .

@@ -2,14 +2,17 @@
 
 from setuptools import find_packages, setup
 
-DATA = ["datasets>=4", "pyarrow>=17", "reasoning-gym>=0.1.19"]
-SLOW = ["torch>=2.9", *DATA]
+DATA = ["datasets>=4", "reasoning-gym>=0.1.19"]
+PLAN = ["libtpu>=0.0.50"]  # The compiler; no TPU is needed.
+SLOW = ["torch>=2.9", "peft>=0.17", *DATA]
 TEST = [
     "pytest>=8.4",
     "ruff>=0.14",
     "nbclient>=0.10",
     "ipykernel>=6.29",
-    "pyarrow>=17",
+    "pandas>=2.2",
+    "selenium>=4.30",
+    *PLAN,
 ]
 
 setup(
@@ -33,6 +36,7 @@ setup(
         "numpy>=2.1",
         "optax>=0.2.5",
         "orbax-checkpoint>=0.11",
+        "pyarrow>=17",
         "rich>=13",
         "safetensors>=0.5",
         "tensorboard>=2.18",
@@ -44,6 +48,7 @@ setup(
         "cuda": ["jax[cuda13]>=0.10"],
         "tpu": ["jax[tpu]>=0.10"],
         "data": DATA,
+        "plan": PLAN,
         "test": TEST,
         "slow": TEST + SLOW,
     },
