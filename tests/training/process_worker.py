@@ -81,10 +81,11 @@ def train(workdir, num_steps, axes):
     now = jax.tree.map(jnp.copy, first)  # An update donates what it starts from.
     if start := checkpoints.latest() or 0:
         now, _ = checkpoints.restore(now)
-    collected, metrics = [], {}
+    collected, received, metrics = [], [], {}
     for step in range(start, num_steps):
         collected = list(processes.my_share(3))
         groups = processes.exchange([group(step, number) for number in collected])
+        received = processes.exchange(collected)
         packed = pack_step(
             groups,
             num_updates=1,
@@ -100,7 +101,7 @@ def train(workdir, num_steps, axes):
     params = jax.device_get(device.weights(now.params))
     if processes.is_writer():
         np.savez(workdir / "params.npz", *jax.tree.leaves(params))
-        report = {"collected": collected, "metrics": metrics}
+        report = {"collected": collected, "received": received, "metrics": metrics}
         (workdir / "metrics.json").write_text(json.dumps(report))
 
 

@@ -81,6 +81,7 @@ def test_two_processes_train_to_what_one_does_and_one_resumes_them(alone, tmp_pa
     assert codes == [0, 0], outputs
     report = json.loads((tmp_path / "metrics.json").read_text())
     assert report["collected"] == [0]  # Of three groups: the other process has two.
+    assert report["received"] == [0, 1, 2]
     assert_resumes_alone(tmp_path, alone)
 
 
