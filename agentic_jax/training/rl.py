@@ -91,7 +91,7 @@ async def _train(
         if first:
             state, extra = checkpoints.restore(state)
             stream.restore(extra["stream"])
-        write = stack.enter_context(_writing(workdir, first))
+        write = stack.enter_context(_writing(workdir, config, first))
         weights = device.weights(state.params)
         services = await stack.enter_async_context(
             open_services(recipe, model, params=weights)
@@ -131,16 +131,22 @@ async def _train(
 
 
 @contextlib.contextmanager
-def _writing(workdir: pathlib.Path, first: int) -> Iterator[Callable[..., None]]:
+def _writing(
+    workdir: pathlib.Path, config: Mapping[str, Any], first: int
+) -> Iterator[Callable[..., None]]:
     """(step, metrics, trace rows, decode) -> None, which only the writer writes."""
     if not processes.is_writer():
         yield lambda *_: None
         return
     writer = MetricWriter(workdir, next_step=first)
+    if not first:
+        writer.write_config(config)
     trace.drop_traces(workdir, from_step=first)
 
     def write(step, metrics, rows, decode) -> None:
-        trace.write_trace(workdir, step, rows, decode=decode)
+        writer.write_samples(
+            step, trace.write_trace(workdir, step, rows, decode=decode)
+        )
         writer.write(step, metrics)
 
     with contextlib.closing(writer):
