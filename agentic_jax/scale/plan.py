@@ -35,7 +35,8 @@ class Program:
         results: what comes out, without what takes the place of an argument.
         temporaries: what lives only while it runs, with its code.
         resident: what the run holds besides, while this function runs.
-        sent: by kind of collective, in one call.
+        sent: by kind of collective, in one call; None if this jaxlib cannot read what
+            the compiler made, as with v5p under jaxlib 0.10.2 and libtpu 0.0.52.
         compile_seconds: of lowering and compiling.
         overflow: what the compiler says if it does not fit; sizes are then unknown,
             but for `temporaries`, in which all it asked for is counted.
@@ -45,7 +46,7 @@ class Program:
     results: float
     temporaries: float
     resident: float
-    sent: Mapping[str, float]
+    sent: Mapping[str, float] | None
     compile_seconds: float
     overflow: str = ""
 
@@ -251,9 +252,19 @@ def _compile(
         results=memory.output_size_in_bytes - memory.alias_size_in_bytes,
         temporaries=memory.temp_size_in_bytes + memory.generated_code_size_in_bytes,
         resident=resident,
-        sent=collective_bytes(compiled.as_text(), num_devices=num_devices),
+        sent=_sent(compiled, num_devices),
         compile_seconds=seconds,
     )
+
+
+def _sent(compiled: jax.stages.Compiled, num_devices: int) -> dict[str, float] | None:
+    try:
+        text = compiled.as_text()
+    except jax.errors.JaxRuntimeError as error:
+        if "async-update" not in str(error):
+            raise
+        return None
+    return collective_bytes(text, num_devices=num_devices)
 
 
 def _asked_for(message: str) -> float:

@@ -5,7 +5,7 @@ from typing import Any
 
 from agentic_jax.scale.collectives import total_bytes
 from agentic_jax.scale.flops import executed_flops, forward_flops, step_flops
-from agentic_jax.scale.plan import Plan
+from agentic_jax.scale.plan import Plan, Program
 
 
 def summary(plan: Plan) -> dict[str, Any]:
@@ -19,10 +19,7 @@ def summary(plan: Plan) -> dict[str, Any]:
     times = seconds(plan)
     update = None if times is None else times["grad"]
     peak_flops = plan.topology.chip.flops_per_s
-    sent: dict[str, float] = {}
-    for program in plan.programs.values():
-        for kind, size in program.sent.items():
-            sent[kind] = sent.get(kind, 0.0) + size
+    sent = _all_sent(plan)
     return {
         "topology": plan.topology.name,
         "devices": plan.num_devices,
@@ -34,7 +31,7 @@ def summary(plan: Plan) -> dict[str, Any]:
         **{f"{kind}_gb": _gb(size) for kind, size in plan.held.items()},
         "temporaries_gb": {n: _gb(p.temporaries) for n, p in plan.programs.items()},
         "flops": forward.total + executed_flops(forward, plan.model),
-        "collective_bytes": total_bytes(sent),
+        "collective_bytes": None if sent is None else total_bytes(sent),
         "collectives": sent,
         "step_seconds": times and sum(times.values()),
         "mfu": update
@@ -43,11 +40,23 @@ def summary(plan: Plan) -> dict[str, Any]:
     }
 
 
+def _all_sent(plan: Plan) -> dict[str, float] | None:
+    """By kind, over all programs; None if it could not be read of one of them."""
+    sent: dict[str, float] = {}
+    for program in plan.programs.values():
+        if program.sent is None:
+            return None
+        for kind, size in program.sent.items():
+            sent[kind] = sent.get(kind, 0.0) + size
+    return sent
+
+
 def seconds(plan: Plan) -> dict[str, float] | None:
     """Of score, gradient and optimizer step of one micro-batch, by published figures.
 
     Products run at peak, then what is sent goes out over all links; the optimizer step
-    reads and writes its state once. None if nothing is published of the chip.
+    reads and writes its state once. What is sent counts nothing if it could not be
+    read. None if nothing is published of the chip.
     """
     chip = plan.topology.chip
     if None in (chip.flops_per_s, chip.memory_bytes_per_s, chip.link_bytes_per_s):
@@ -61,7 +70,7 @@ def seconds(plan: Plan) -> dict[str, float] | None:
         for name, count in flops.items()
     } | {"apply": moved / chip.memory_bytes_per_s}
     return {
-        name: time + total_bytes(plan.programs[name].sent) / chip.link_bytes_per_s
+        name: time + total_bytes(plan.programs[name].sent or {}) / chip.link_bytes_per_s
         for name, time in busy.items()
     }
 
@@ -85,7 +94,7 @@ def table(plan: Plan) -> str:
         cells = [f"{size / 1e9:.2f}" for size in (*sizes, program.resident)]
         lines.append(
             f"  {name:<10}{cells[0]:>11}{cells[1]:>9}{cells[2]:>13}{cells[3]:>8}"
-            f"{program.peak / 1e9:>8.2f}{total_bytes(program.sent) / 1e9:>8.2f}"
+            f"{program.peak / 1e9:>8.2f}{_shown_sent(program):>8}"
             f"{program.compile_seconds:>11.0f} s"
         )
     lines += [
@@ -94,9 +103,11 @@ def table(plan: Plan) -> str:
         + ("fits" if plan.fits else "does not fit"),
         f"  {numbers['flops']:.3g} floating-point operations on all devices",
     ]
+    if numbers["collectives"] is None:
+        lines.append("  what is sent could not be read from the compiled program")
     lines += [
         f"  {kind:<24}{size / 1e9:>9.2f} GB sent by each device"
-        for kind, size in sorted(numbers["collectives"].items())
+        for kind, size in sorted((numbers["collectives"] or {}).items())
     ]
     times = seconds(plan)
     if times:
@@ -106,6 +117,10 @@ def table(plan: Plan) -> str:
             f"({parts}); MFU of the update at most {numbers['mfu']:.0%}"
         )
     return "\n".join(lines + advice(plan))
+
+
+def _shown_sent(program: Program) -> str:
+    return "?" if program.sent is None else f"{total_bytes(program.sent) / 1e9:.2f}"
 
 
 def advice(plan: Plan) -> list[str]:

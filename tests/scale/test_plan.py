@@ -79,6 +79,14 @@ def test_a_plan_that_does_not_fit_says_what_to_change():
     assert "set model.attention to 'splash'" in text
 
 
+def test_what_cannot_be_read_is_not_given_as_nothing():
+    plan = small_plan()
+    score = dataclasses.replace(plan.programs["score"], sent=None)
+    plan = dataclasses.replace(plan, programs={**plan.programs, "score": score})
+    assert report.summary(plan)["collective_bytes"] is None
+    assert "could not be read" in report.table(plan)
+
+
 def test_times_follow_the_published_figures(monkeypatch):
     chip = Chip(16e9, flops_per_s=1e12, memory_bytes_per_s=1e11, link_bytes_per_s=1e10)
     monkeypatch.setattr(Topology, "chip", chip)
