@@ -86,7 +86,9 @@ Look at:
   {workdir}/rl/metrics.jsonl             one row a step; see it with tensorboard
   {workdir}/rl/trajectories/             every sampled token with its numbers
   {workdir}/rl/config.json               what was run
-  {workdir}/model/                       the policy, a Hugging Face directory"""
+  {workdir}/model/                       the policy, a Hugging Face directory
+or from the curve to the token, in a browser:
+  python -m launch.report --workdir={workdir}/rl"""
 
 
 if __name__ == "__main__":

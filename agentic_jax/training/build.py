@@ -40,11 +40,11 @@ def build_device(
     config = recipe.config
     mesh = _make_mesh(config["mesh"])
     rows = config["batch"]["rows_per_microbatch"]
-    devices = mesh.shape["data"] * mesh.shape["fsdp"]
+    devices = sharding.row_shards(mesh)
     if rows % devices:
         raise ValueError(
-            f"batch.rows_per_microbatch is {rows}; it must divide over the mesh's "
-            f"data x fsdp = {mesh.shape['data']} x {mesh.shape['fsdp']} devices"
+            f"batch.rows_per_microbatch is {rows}; it must divide over the {devices} "
+            "devices of the mesh's data, fsdp and expert axes"
         )
     parts = _parts(model, config, mesh)
     init = _init_fn(recipe)
@@ -109,7 +109,7 @@ def _parts(model: Model, config: Mapping[str, Any], mesh: jax.sharding.Mesh) -> 
 
 def _make_mesh(axes: Mapping[str, int]) -> jax.sharding.Mesh:
     """The mesh of the config; without a -1 it may leave devices unused."""
-    if -1 in axes.values():
+    if -1 in axes.values() or jax.process_count() > 1:  # Each has a device in it.
         return sharding.make_mesh(axes)
     devices = jax.devices()
     wanted = math.prod(axes.values())
