@@ -3,7 +3,7 @@
 Runs in an environment of its own, which needs nothing of this repository:
 
     python3 -m venv /tmp/torchenv
-    /tmp/torchenv/bin/pip install torch==2.9.1 transformers==5.24.0 \
+    /tmp/torchenv/bin/pip install torch==2.13.0 transformers==5.24.0 \
         --extra-index-url https://download.pytorch.org/whl/cpu
     /tmp/torchenv/bin/python benchmarks/train_torch.py
 

@@ -65,7 +65,7 @@ def at_paper_size(config: ConfigDict) -> ConfigDict:
         updates_per_step=4,  # [code]
         row_length=18_944,
         rows_per_microbatch=16,  # [ours]
-        logprob_chunk=1_024,  # [ours]
+        logprob_chunk=512,  # [ours]
     )
     config.optimizer.schedule = {
         "name": "constant",

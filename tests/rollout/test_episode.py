@@ -80,7 +80,7 @@ def test_sampled_ids_are_kept_when_the_text_would_encode_otherwise():
     [
         (CALL.replace('"add"', '"ad"'), "Unknown tool 'ad'. Available tools: add"),
         (CALL.replace('"a": 2, ', ""), "add takes: a, b. Missing: ['a']"),
-        (CALL.replace('"a": 2', '"a": "2"'), "a must be a integer"),
+        (CALL.replace('"a": 2', '"a": "2"'), "a must be a JSON integer"),
         (CALL.replace("}}", "}"), ""),
     ],
 )
