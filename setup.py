@@ -4,7 +4,7 @@ from setuptools import find_packages, setup
 
 DATA = ["datasets>=4", "reasoning-gym>=0.1.19"]
 PLAN = ["libtpu>=0.0.50"]  # The compiler; no TPU is needed.
-SLOW = ["torch>=2.9", "peft>=0.17", *DATA]
+SLOW = ["torch>=2.9", "peft>=0.18", *DATA, *PLAN]
 TEST = [
     "pytest>=8.4",
     "ruff>=0.14",
@@ -12,7 +12,6 @@ TEST = [
     "ipykernel>=6.29",
     "pandas>=2.2",
     "selenium>=4.30",
-    *PLAN,
 ]
 
 setup(

@@ -63,6 +63,7 @@ def test_every_token_gets_its_experts_however_many_want_the_same(routed):
         np.testing.assert_allclose(out[place], expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_tiny_mixture_learns_and_all_of_it_moves():
     tokens = np.random.default_rng(0).integers(0, 32, (4, 16)).astype(np.int32)
     positions = np.tile(np.arange(16, dtype=np.int32), (4, 1))
