@@ -248,7 +248,7 @@ class Ledger:
                 f"{tokens} of {self._length}, waiting: {session in self._asked}"
             )
         self._order -= 1
-        self._context.setdefault(session, context_tokens)
+        self._grow(session, context_tokens)
         home = self._home.get(session)
         if home is None:
             queue, size, held = self._queue, context_tokens, 0
@@ -262,8 +262,7 @@ class Ledger:
 
     def settle(self, session: str, tokens: int) -> list[Grant]:
         """Notes that the session's request has ended and that it has `tokens` now."""
-        self._grown += max(tokens - self._context[session], 0)
-        self._context[session] = tokens
+        self._grow(session, tokens)
         home = self._home.get(session)
         if home is None:
             return []
@@ -291,6 +290,11 @@ class Ledger:
         keep = 1.0 - 1.0 / _MEMORY
         self._grown, self._ended = self._grown * keep, self._ended * keep + 1.0
         return self._start() if home is None else self.move(session)
+
+    def _grow(self, session: str, tokens: int) -> None:
+        """Notes how long a session has become."""
+        self._grown += max(tokens - self._context.get(session, tokens), 0)
+        self._context[session] = tokens
 
     def _grants(self, index: int) -> list[Grant]:
         """What can go on, and then start, after a change of one server."""

@@ -173,6 +173,13 @@ def test_a_dead_worker_does_not_hold_up_the_others_and_comes_back_with_the_weigh
     assert workers[0].version == 2
 
 
+@pytest.mark.parametrize("versions, whole", [((2, 2), 2), ((2, 1), None)])
+def test_a_router_has_the_version_that_all_its_workers_have(versions, whole):
+    workers = [FakeServer(str(v), version=v) for v in versions]
+    router = Router(FakeRouter(workers), workers)
+    assert asyncio.run(router.weight_version()) == whole
+
+
 def test_a_router_without_workers_ends_the_run():
     workers = [FakeServer("a")]
     workers[0].alive = False

@@ -146,6 +146,16 @@ def test_who_waits_on_a_closed_server_waits_for_any():
     assert ledger.ask("long", context_tokens=60, tokens=70) == [("long", 1)]
 
 
+def test_on_no_server_a_session_counts_by_its_context():
+    ledger = make(capacity=200)
+    for name, context, tokens in (("a", 50, 60), ("b", 1, 65), ("c", 1, 40)):
+        ledger.ask(name, context_tokens=context, tokens=tokens)
+    ledger.ask("a", context_tokens=80, tokens=90)  # It holds 60, and waits.
+    ledger.close_server(0)
+    ledger.ask("d", context_tokens=70, tokens=75)
+    assert ledger.open_server(0, 200)[0] == ("a", 0)
+
+
 def test_what_others_hold_is_not_given_away():
     ledger = make(capacity=200)
     ledger.set_others(0, 150)
