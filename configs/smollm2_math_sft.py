@@ -2,9 +2,10 @@
 
 Fourteen steps of eight trajectories: an untrained model never writes a well-formed
 call, and a fully trained one leaves RL nothing to do. Measured on 84 teacher
-trajectories, score at temperature 1 on 100 held-out problems: 0.07 after 13 steps, 0.33
-after 14; on 50 problems 0.14 after 12 and 0.74 after 15. Raise num_steps by one and run
-the same command to go on. The commands are in configs/smollm2_math.py.
+trajectories, score at temperature 1 on 100 held-out problems: 0.23. With a teacher
+that differed in 4 of 96 trajectories it was 0.07 after 13 steps, 0.33 after 14; on 50
+problems 0.14 after 12 and 0.74 after 15. Raise num_steps by one and run the same
+command to go on. The commands are in configs/smollm2_math.py.
 """
 
 from ml_collections.config_dict import ConfigDict

@@ -51,7 +51,7 @@ def main(_: list[str]) -> None:
     if spec.get("lora"):
         raise ValueError("model.lora is set, and adapters are not planned for: drop it")
     if _SHAPE.value:
-        del spec["path"]
+        spec.pop("path", None)
         spec |= {"name": "shape", "shape": _SHAPE.value}
     plan = make_plan(recipe, model_config(spec), topology, _devices(topology))
     print(table(plan))

@@ -30,7 +30,7 @@ def read_rows(path: str | pathlib.Path) -> Iterator[Row]:
     skipped. A .json file holds one list of objects.
 
     Args:
-        path: UTF-8, or Parquet, which needs pyarrow.
+        path: UTF-8, or Parquet.
 
     Raises:
         FileNotFoundError: no such file.
@@ -105,12 +105,8 @@ def _csv_rows(path: pathlib.Path) -> Iterator[Row]:
 
 
 def _parquet_rows(path: pathlib.Path) -> Iterator[Row]:
-    try:
-        from pyarrow import parquet
-    except ImportError as error:
-        raise ImportError(
-            f"reading {path} needs: pip install 'agentic_jax[data]'"
-        ) from error
+    from pyarrow import parquet  # Slow, and only needed here.
+
     number = 0
     with parquet.ParquetFile(path) as file:
         for batch in file.iter_batches():

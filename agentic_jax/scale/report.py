@@ -77,8 +77,9 @@ def seconds(plan: Plan) -> dict[str, float] | None:
 
 def table(plan: Plan) -> str:
     """The plan as lines of text."""
-    numbers, mesh = summary(plan), summary(plan)["mesh"]
-    shown = " x ".join(f"{axis}={size}" for axis, size in mesh.items()) or "one device"
+    numbers = summary(plan)
+    axes = (f"{axis}={size}" for axis, size in numbers["mesh"].items())
+    shown = " x ".join(axes) or "one device"
     lines = [
         f"{plan.topology.name}: {plan.num_devices} devices, {shown}; micro-batch of "
         f"{plan.rows} x {plan.length:,} tokens",

@@ -132,12 +132,6 @@ def exchange(mine: Sequence[T]) -> list[T]:
     return [piece for part in parts for piece in part]
 
 
-def barrier(name: str) -> None:
-    """Returns when all processes have come to this point, named alike in all."""
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices(name)
-
-
 def make_gather_fn(mesh: Mesh) -> Callable[[Any], Any]:
     """(arrays on the mesh) -> the same, each whole on this process's first device.
 

@@ -43,7 +43,7 @@ class Device:
     apply: Callable
     put: Callable[[Any], Any]
     rows: int
-    weights: Callable[[Any], Any] = lambda params: params
+    weights: Callable[[Any], Any]
     targets: Callable | None = None
 
 

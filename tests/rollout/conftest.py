@@ -10,6 +10,7 @@ from tests.rollout.asking import (
     SIZES,
     ask,
 )
+from tests.rollout.small_engines import ENGINES, make_params
 from tests.rollout.small_models import write_model
 
 
@@ -18,6 +19,21 @@ def run():
     loop = asyncio.new_event_loop()
     yield loop.run_until_complete
     loop.close()
+
+
+@pytest.fixture(scope="module")
+def params():
+    """Parameters of small_engines.CONFIG."""
+    return make_params(0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def close_engines():
+    """Ends what small_engines opened."""
+    yield
+    for engine in ENGINES.values():
+        asyncio.run(engine.close())
+    ENGINES.clear()
 
 
 @pytest.fixture(scope="module")

@@ -101,13 +101,6 @@ MARKED = [
 
 
 @pytest.fixture(scope="module")
-def run():
-    loop = asyncio.new_event_loop()
-    yield loop.run_until_complete
-    loop.close()
-
-
-@pytest.fixture(scope="module")
 def path(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("first") / "model")
 

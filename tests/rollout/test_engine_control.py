@@ -9,7 +9,6 @@ import pytest
 
 from agentic_jax.rollout.engine import EngineError, SamplingParams
 from tests.rollout.small_engines import (
-    ENGINES,
     LONG,
     RESULT,
     SIZES,
@@ -20,19 +19,6 @@ from tests.rollout.small_engines import (
     run_behind_gate,
     together,
 )
-
-
-@pytest.fixture(scope="module")
-def params():
-    return make_params(0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def close_engines():
-    yield
-    for engine in ENGINES.values():
-        asyncio.run(engine.close())
-    ENGINES.clear()
 
 
 def test_cancelling_frees_the_row(params):

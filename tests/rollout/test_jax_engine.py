@@ -14,30 +14,15 @@ from agentic_jax.rollout.jax_engine import JaxEngine
 from tests.rollout.small_engines import (
     CASES,
     CONFIG,
-    ENGINES,
     RESULT,
     SIZES,
     decode,
     make_engine,
-    make_params,
     one_by_one,
     prompt,
     run,
     together,
 )
-
-
-@pytest.fixture(scope="module")
-def params():
-    return make_params(0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def close_engines():
-    yield
-    for engine in ENGINES.values():
-        asyncio.run(engine.close())
-    ENGINES.clear()
 
 
 @pytest.fixture(scope="module")

@@ -118,7 +118,7 @@ def main(coordinator, num_processes, process_id, workdir, what):
             train(workdir, int(what.removeprefix("train")), {"fsdp": 4})
             return
         last = jax.process_index() == jax.process_count() - 1
-        processes.barrier("started")
+        processes.exchange(["started"])
         if what == "wait":  # For one that is slow, but alive.
             time.sleep(45 * last)
             print(processes.exchange([jax.process_index()]))

@@ -140,7 +140,6 @@ def test_a_single_process_is_a_run_by_itself():
     with processes.joined(coordinator="", num_processes=1, process_id=0):
         assert processes.is_writer() and list(processes.my_share(3)) == [0, 1, 2]
         assert processes.exchange(["a"]) == ["a"]
-        processes.barrier("alone")
 
 
 def test_a_process_that_does_not_exist_is_refused():
