@@ -4,8 +4,9 @@ from setuptools import find_packages, setup
 
 DATA = ["datasets>=4", "reasoning-gym>=0.1.19"]
 PLAN = ["libtpu>=0.0.50"]  # The compiler; no TPU is needed.
-SLOW = ["torch>=2.9", "peft>=0.18", *DATA, *PLAN]
+SLOW = ["torch>=2.9", "peft>=0.18", *DATA]
 TEST = [
+    *PLAN,
     "pytest>=8.4",
     "ruff>=0.14",
     "nbclient>=0.10",
