@@ -11,7 +11,7 @@ quickstart: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
-	$(PY) -m pytest -m "not slow and not sglang"
+	$(PY) -m pytest -m "not slow and not sglang" -n auto --maxprocesses=4 --dist=loadfile
 
 test-slow: $(VENV)/.installed-slow
 	$(PY) -m pytest -m slow

@@ -8,6 +8,7 @@ SLOW = ["torch>=2.9", "peft>=0.18", *DATA]
 TEST = [
     *PLAN,
     "pytest>=8.4",
+    "pytest-xdist>=3.6",
     "ruff>=0.14",
     "nbclient>=0.10",
     "ipykernel>=6.29",
