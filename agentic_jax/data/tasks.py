@@ -6,9 +6,9 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from absl import logging
 
+from agentic_jax.data.draw import Shuffled
 from agentic_jax.data.rows import Row, read_rows
 from agentic_jax.trajectory import Task
 
@@ -107,49 +107,63 @@ def tasks_of(
 
 
 class TaskStream:
-    """Tasks in a new seeded order each epoch, without end.
-
-    Every epoch holds each task exactly once. A batch may reach into the next epoch.
+    """Tasks without end, drawn in an order that a resumed run repeats.
 
     Args:
         tasks: at least one.
-        seed: of all the orders.
+        seed: of the order.
+        order: (count, seed) -> an order over the numbers of the tasks; see data.draw.
 
     Raises:
         ValueError: no tasks.
     """
 
-    def __init__(self, tasks: Sequence[Task], seed: int):
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        seed: int,
+        order: Callable[[int, int], Any] = Shuffled,
+    ):
         if not tasks:
             raise ValueError("a TaskStream needs at least one task")
         self._tasks = tuple(tasks)
         self._seed = seed
-        self._taken = 0
+        self._order = order(len(tasks), seed)
+        self._drawn: list[int] = []
         self._fingerprint = fingerprint(tasks)
 
     def next(self, n: int) -> list[Task]:
         """The next n tasks."""
-        tasks = []
-        for position in range(self._taken, self._taken + n):
-            epoch, index = divmod(position, len(self._tasks))
-            if index == 0 or not tasks:
-                order = np.random.default_rng([self._seed, epoch]).permutation(
-                    len(self._tasks)
-                )
-            tasks.append(self._tasks[order[index]])
-        self._taken += n
-        return tasks
+        self._drawn = self._order.next(n)
+        return [self._tasks[i] for i in self._drawn]
+
+    def tell(self, scores: Sequence[Sequence[float]]) -> None:
+        """What came of the tasks that next gave last, for orders that heed it.
+
+        Args:
+            scores: of each task's samples, before shaping, faults left out.
+
+        Raises:
+            ValueError: another number of groups than of tasks.
+        """
+        if len(scores) != len(self._drawn):
+            raise ValueError(f"{len(scores)} groups for {len(self._drawn)} tasks")
+        self._order.tell(self._drawn, scores)
+
+    def metrics(self) -> dict[str, float]:
+        """Of the order, under data/."""
+        return self._order.metrics()
 
     def state(self) -> dict[str, Any]:
         """All that restore needs, as plain JSON values."""
         return {
-            "taken": self._taken,
+            "order": self._order.state(),
             "seed": self._seed,
             "fingerprint": self._fingerprint,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues exactly where the state was taken, across epochs too.
+        """Continues exactly where the state was taken.
 
         Raises:
             ValueError: the tasks or the seed are not those of the state.
@@ -164,7 +178,7 @@ class TaskStream:
                 f"seed is {self._seed}, but the checkpoint's data order has seed"
                 f" {state['seed']}"
             )
-        self._taken = int(state["taken"])
+        self._order.restore(state["order"])
 
 
 def fingerprint(tasks: Sequence[Task]) -> str:
