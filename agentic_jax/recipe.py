@@ -9,6 +9,7 @@ import jax
 import optax
 
 from agentic_jax.config import OPEN, SLOT, bind, check
+from agentic_jax.data.draw import DRAWS
 from agentic_jax.losses import (
     AGGREGATIONS,
     CORRECTIONS,
@@ -65,6 +66,7 @@ RL_SCHEMA = {
     "overlap": bool,
     "max_fault_fraction": float,
     "tasks": SLOT,
+    "draw": SLOT,
     "reward": SLOT,
     "select": SLOT,
     "credit": SLOT,
@@ -100,6 +102,7 @@ class Recipe:
         config: nested plain dict; every number is read from here.
         model: () -> sources.Model.
         tasks: () -> training tasks; None for SFT.
+        draw: (count, seed) -> the order in which they are drawn; None for SFT.
         eval_tasks: () -> held-out tasks.
         verifier: async (Trajectory, Services) -> score in [0, 1].
         optimizer: of the parameters.
@@ -116,6 +119,7 @@ class Recipe:
     loss: Callable
     schedules: Mapping[str, Callable] = field(default_factory=dict)
     tasks: Callable | None = None
+    draw: Callable | None = None
     reward: Callable | None = None
     select: Callable | None = None
     credit: Callable | None = None
@@ -143,6 +147,7 @@ def build_rl(config: Mapping[str, Any]) -> Recipe:
         config=config,
         **_host_slots(config),
         tasks=bind(config["tasks"], TASKS),
+        draw=bind(config["draw"], DRAWS),
         loss=_policy_loss(config),
         schedules=schedules,
         reward=bind(config["reward"], REWARDS),
@@ -270,6 +275,7 @@ def _check_rollout(config: Mapping[str, Any]) -> None:
 
 def _check_rl(config: Mapping[str, Any]) -> None:
     _at_least(config, "refill_rounds", 0)
+    bind(config["draw"], DRAWS)(1, config["seed"])  # Raises for numbers out of range.
     if config["overlap"] and config["correction"]["name"] == "none":
         raise ValueError(
             "overlap trains on samples of older weights, but correction.name is "

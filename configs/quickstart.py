@@ -40,6 +40,7 @@ def get_config(size: str = "small") -> ConfigDict:
         "seed": 0,
         "digits": [2, 2],
     }
+    config.draw = {"name": "shuffled"}
     config.reward = {
         "name": "outcome_with_tool_bonus_and_overlong",
         "reading": "code",

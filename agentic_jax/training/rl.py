@@ -82,7 +82,7 @@ async def _train(
             workdir, config, latest=checkpoints.latest(), write=processes.is_writer()
         )
         model = recipe.model()
-        stream = TaskStream(recipe.tasks(), seed=config["seed"])
+        stream = TaskStream(recipe.tasks(), config["seed"], recipe.draw)
         held_out = recipe.eval_tasks()[: config["eval"]["problems"]]
         device, state = build_device(
             recipe, model, temperature=config["rollout"]["temperature"]

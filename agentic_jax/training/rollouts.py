@@ -29,12 +29,14 @@ class Rollouts:
             sample are left out.
         rounds: how often problems were drawn, at least 1.
         step: that they are for, which is the version of the weights they will improve.
+        pools: metrics of the order in which problems are drawn, after this step.
     """
 
     played: list[list[Sample]]
     kept: list[list[Sample]]
     rounds: int
     step: int
+    pools: Mapping[str, float]
 
     @property
     def trajectories(self) -> list[Trajectory]:
@@ -63,6 +65,7 @@ class Rollouts:
             **stats.rollout_stats(self.trajectories),
             **stats.tool_stats(self.trajectories),
             **stats.staleness_stats(self.trajectories, version=self.step),
+            **self.pools,
             "select/groups": float(len(self.kept)),
             "select/kept_fraction": kept / max(len(self.trajectories), 1),
             "select/rounds": float(self.rounds),
@@ -126,7 +129,8 @@ async def roll_out(
     Args:
         recipe: gives reward and selection.
         services: open.
-        stream: of training problems; as many are taken as are played.
+        stream: of training problems; as many are taken as are played, and it is told
+            their scores.
         step: of training; part of every seed.
 
     Raises:
@@ -141,6 +145,7 @@ async def roll_out(
     while len(kept) < wanted and rounds <= config["refill_rounds"]:
         tasks = stream.next(wanted - len(kept))
         groups = await _play(services, tasks, config, step=step, first=len(played))
+        stream.tell([[t.score for t in g if t.stop != "fault"] for g in groups])
         new = [_rewarded(recipe, group, services.chat.decode) for group in groups]
         played += new
         selected = [recipe.select(group, rng=rng) for group in new]
@@ -149,7 +154,7 @@ async def roll_out(
     _check_faults([s for group in played for s in group], config, step)
     if len(kept) < wanted:
         logging.info("step %d trains on %d of %d groups", step, len(kept), wanted)
-    return Rollouts(played, kept, rounds, step)
+    return Rollouts(played, kept, rounds, step, stream.metrics())
 
 
 async def _play(

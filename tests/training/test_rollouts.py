@@ -25,7 +25,12 @@ def some_tasks_only(group, *, rng):
 
 def refilled(workdir, num_steps, rounds=6):
     select = {"name": "tests.training.test_rollouts:some_tasks_only"}
-    config = tiny(num_steps=num_steps, select=select, refill_rounds=rounds)
+    draw = {
+        "name": "by_difficulty",
+        **{"half_life": 1.0, "prior": 1.0, "too_hard": 0.2, "too_easy": 0.8},
+    }
+    config = tiny(num_steps=num_steps, select=select, refill_rounds=rounds, draw=draw)
+    config.tasks.count, config.seed = 20, 1
     rl.train(build_rl(config), workdir=workdir)
     return config, without_time(workdir)
 
@@ -38,6 +43,8 @@ def test_dropped_groups_are_refilled_and_a_restart_draws_the_same(tmp_path):
         assert row["select/rounds"] > 1
         played = row["rollout/trajectories"]
         assert row["select/kept_fraction"] == config.prompts_per_step * size / played
+    drawn = sum(row["rollout/trajectories"] for row in rows) / size
+    assert rows[1]["data/tried_fraction"] == drawn / config.tasks.count
     refilled(tmp_path / "resumed", 1)
     assert refilled(tmp_path / "resumed", 2)[1] == rows
 
