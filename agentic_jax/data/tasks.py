@@ -12,7 +12,7 @@ from agentic_jax.data.draw import Shuffled
 from agentic_jax.data.rows import Row, read_rows
 from agentic_jax.trajectory import Task
 
-_KEYS = ("question", "answer", "id", "choices", "messages")
+_KEYS = ("question", "answer", "id", "choices", "messages", "domain")
 
 
 def read_tasks(
@@ -28,15 +28,17 @@ def read_tasks(
     Args:
         path: .jsonl, .json, .csv or .parquet.
         fields: which field of the file holds what: "answer" and "question" (or
-            "messages", a list of {"role", "content"}) are needed, "id" and "choices"
-            (a list of options) are not. Ids default to the file's name and the line.
-        domain: of every task.
+            "messages", a list of {"role", "content"}) are needed, "id", "choices" (a
+            list of options) and "domain" are not. Ids default to the file's name and
+            the line.
+        domain: of every task, where no field holds it.
         system: system message put first; "" puts none.
         instruction: put after each question on a line of its own; not with messages.
 
     Returns:
         Tasks. A numeric answer becomes its shortest text (27.0 is "27"); of a list, the
-        first is `answer` and all are extra["answers"]. With choices, the question lists
+        first is `answer` and all are extra["answers"]. It may be empty where the row
+        has `tests`, for programs. With choices, the question lists
         them by letter, and an answer that is an index becomes a letter. Fields that the
         mapping does not name are kept in `extra`.
 
@@ -250,7 +252,10 @@ def _task(
 ) -> Task:
     """One task of one row."""
     values = row.values
-    for field in fields.values():
+    graded_by_tests = values.get("tests") and values.get(fields["answer"]) == ""
+    for key, field in fields.items():
+        if key == "answer" and graded_by_tests:
+            continue
         if values.get(field) in (None, "", []):
             raise ValueError(f"no {field!r}; the row has {', '.join(values)}")
     extra = {key: values[key] for key in values if key not in fields.values()}
@@ -272,7 +277,10 @@ def _task(
             system=system,
         )
     id = str(values[fields["id"]]) if "id" in fields else f"{source}-{row.number}"
-    return Task(id, messages, answer_text(value), domain, extra)
+    answer = "" if graded_by_tests else answer_text(value)
+    if "domain" in fields:
+        domain = str(values[fields["domain"]])
+    return Task(id, messages, answer, domain, extra)
 
 
 def _message(message: Any) -> dict[str, str]:

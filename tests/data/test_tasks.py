@@ -71,6 +71,13 @@ def test_messages_may_be_given_whole(tmp_path):
     assert read_one(tmp_path, row, fields=fields).messages == tuple(messages)
 
 
+def test_each_row_may_have_a_domain_and_tests_in_place_of_an_answer(tmp_path):
+    row = {"question": "?", "answer": "", "kind": "code", "tests": {"scripts": ["1"]}}
+    task = read_one(tmp_path, row, fields=QA | {"domain": "kind"})
+    assert (task.answer, task.domain) == ("", "code")
+    assert task.extra == {"tests": {"scripts": ["1"]}}
+
+
 def test_only_newlines_end_a_line(tmp_path):
     text = "a\u2028b\x85c\u2029d\x0be"
     row = json.dumps({"question": text, "answer": "1"}, ensure_ascii=False).encode()
