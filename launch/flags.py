@@ -1,5 +1,6 @@
 """What the entry points share: a config flag, a workdir flag, logging and errors."""
 
+import ctypes
 import logging as standard_logging
 import os
 import pathlib
@@ -10,6 +11,7 @@ import jax
 from absl import app, flags, logging
 from ml_collections import config_flags
 
+_MALLOPT = {-1: 2**31 - 1, -2: 64 << 20, -3: 32 << 20}  # Trim, top pad, mmap: bytes.
 USER_ERRORS = (ValueError, OSError, RuntimeError, FloatingPointError)
 
 
@@ -42,12 +44,26 @@ def run(main: Callable[[list[str]], None]) -> None:
 
 
 def prepare() -> None:
-    """INFO logging of ours, warnings of others, and a compilation cache on disk."""
+    """INFO logging of ours, warnings of others, a compilation cache, kept memory."""
+    _keep_freed_memory()
     logging.set_verbosity(logging.INFO)
     logging.get_absl_handler().addFilter(_is_ours_or_a_warning)
     cache = pathlib.Path.home() / ".cache" / "agentic_jax" / "jax"
     if not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(cache))
+
+
+def _keep_freed_memory() -> None:
+    """Lets glibc reuse what is freed, up to 32 MB a piece, and not give it back.
+
+    XLA on the CPU allocates every temporary anew in every step, and fresh pages from
+    the kernel cost a third of a small model's training time.
+    """
+    mallopt = (
+        getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    )
+    for option, value in _MALLOPT.items() if mallopt else ():
+        mallopt(option, value)
 
 
 def _is_ours_or_a_warning(record: standard_logging.LogRecord) -> bool:
