@@ -128,7 +128,10 @@ class Programs:
         arguments = (*params, *jax.device_put(inputs, self._host_data))
         if key not in self._compiled:
             function = partial(self._functions[name], **static)
-            jitted = jax.jit(function, donate_argnames="cache")
+            # Left to the compiler, the cache would come back as the weights are cut.
+            jitted = jax.jit(
+                function, donate_argnames="cache", out_shardings=self._host_data
+            )
             lowered = jitted.lower(*arguments, cache=self._cache)
             self._compiled[key] = lowered.compile()
         return self._compiled[key](*arguments, cache=self._cache)

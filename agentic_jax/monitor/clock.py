@@ -3,9 +3,11 @@
 import resource
 import time
 
+WORK = ("rollout", "score", "update", "publish", "eval", "save")
+
 
 class Clock:
-    """Seconds of each phase since the last lap."""
+    """Seconds of each phase of one step after the other."""
 
     def __init__(self):
         self._start = self._last = time.monotonic()
@@ -18,16 +20,24 @@ class Clock:
         self._last = now
 
     def metrics(self, *, tokens: int) -> dict[str, float]:
-        """time/PHASE_s of each phase, time/step_s, token rate and memory.
+        """time/PHASE_s of each phase, time/step_s, rates and memory; starts a new step.
+
+        What a loop does after this call, such as writing it down, counts to the next
+        step. time/overhead_fraction is the share of a step outside the phases of WORK:
+        packing, credit, metrics and files.
 
         Args:
             tokens: sampled and tool-result tokens that the step handled.
         """
-        total = time.monotonic() - self._start
+        now = time.monotonic()
+        total = max(now - self._start, 1e-9)
+        seconds, self._seconds, self._start = self._seconds, {}, now
+        busy = sum(seconds.get(phase, 0.0) for phase in WORK)
         return {
-            **{f"time/{phase}_s": s for phase, s in self._seconds.items()},
+            **{f"time/{phase}_s": s for phase, s in seconds.items()},
             "time/step_s": total,
-            "time/tokens_per_s": tokens / max(total, 1e-9),
+            "time/overhead_fraction": 1.0 - busy / total,
+            "time/tokens_per_s": tokens / total,
             "time/peak_rss_mb": peak_rss_mb(),
         }
 

@@ -30,6 +30,20 @@ TPUS: Mapping[str, Chip] = {
     "v6e": Chip(32e9, 918e12, 1_640e9, 400e9),
 }
 
+# By jax's device_kind, of one device: bfloat16 products at peak, without sparsity; GPUs
+# as in NVIDIA's data sheets.
+PEAK_FLOPS_PER_S: Mapping[str, float] = {
+    "TPU v5 lite": 197e12,
+    "TPU v5e": 197e12,
+    "TPU v5": 459e12,
+    "TPU v5p": 459e12,
+    "TPU v6 lite": 918e12,
+    "TPU v6e": 918e12,
+    "NVIDIA A100-SXM4-80GB": 312e12,
+    "NVIDIA H100 80GB HBM3": 989e12,
+    "NVIDIA H200": 989e12,
+}
+
 _TYPES = {"v5e": "v5litepod-16", "v5p": "v5p-8", "v6e": "v6e-8"}
 
 

@@ -3,6 +3,7 @@
 A compiler's own count takes the body of a scan once, so it cannot be used.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentic_jax.models.config import ModelConfig
@@ -29,11 +30,14 @@ class Flops:
         return self.layers + self.attention + self.head
 
 
-def forward_flops(config: ModelConfig, *, rows: int, length: int) -> Flops:
-    """Of a forward pass over rows that hold one trajectory each.
+def forward_flops(config: ModelConfig, lengths: Sequence[int]) -> Flops:
+    """Of a forward pass over trajectories of these lengths, however they are packed.
 
-    Packed trajectories need less attention. Norms, rotations and the embedding count
-    nothing.
+    Norms, rotations, the embedding and adapters count nothing.
+
+    Args:
+        config: of the model.
+        lengths: tokens of each trajectory.
     """
     heads = config.num_heads * config.head_dim
     keys = config.num_kv_heads * config.head_dim
@@ -43,17 +47,23 @@ def forward_flops(config: ModelConfig, *, rows: int, length: int) -> Flops:
         + 3 * config.width * config.mlp_width * blocks
         + config.width * config.num_experts
     )
-    tokens = rows * length
+    tokens = float(sum(lengths))
+    pairs = float(sum(length * length for length in lengths))
     return Flops(
         layers=2.0 * tokens * weights * config.num_layers,
-        attention=2.0 * tokens * length * heads * config.num_layers,
+        attention=2.0 * pairs * heads * config.num_layers,
         head=2.0 * tokens * config.width * config.vocab_size,
     )
 
 
-def step_flops(forward: Flops) -> float:
-    """Forward and backward pass without recomputation, on which MFU is based."""
-    return 3.0 * forward.total
+def step_flops(forward: Flops, config: ModelConfig) -> float:
+    """Forward and backward pass without recomputation, on which MFU is based.
+
+    The backward pass is two products for each of the forward pass, but one where only
+    adapters are trained and the weights have no gradient.
+    """
+    weights = 2.0 if config.lora else 3.0
+    return weights * (forward.layers + forward.head) + 3.0 * forward.attention
 
 
 def executed_flops(forward: Flops, config: ModelConfig) -> float:
@@ -67,8 +77,9 @@ def executed_flops(forward: Flops, config: ModelConfig) -> float:
     again = {"none": (0, 0), "dots": (0, 1), "full": (1, 1)}[config.remat]
     attention = forward.attention * (1 if is_kernel else 2)
     backward = 2.0 if config.attention == "dense" else 2.5
+    weights = 2 if config.lora else 3
     return (
-        forward.layers * (3 + again[0])
+        forward.layers * (weights + again[0])
         + attention * (1 + backward + again[1])
-        + forward.head * 4
+        + forward.head * (weights + 1)
     )

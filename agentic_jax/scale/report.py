@@ -15,7 +15,7 @@ def summary(plan: Plan) -> dict[str, Any]:
     collective_bytes are what one device sends for it. step_seconds and mfu are what
     published figures allow: products at peak, and nothing sent while they run.
     """
-    forward = forward_flops(plan.model, rows=plan.rows, length=plan.length)
+    forward = forward_flops(plan.model, [plan.length] * plan.rows)
     times = seconds(plan)
     update = None if times is None else times["grad"]
     peak_flops = plan.topology.chip.flops_per_s
@@ -35,7 +35,7 @@ def summary(plan: Plan) -> dict[str, Any]:
         "collectives": sent,
         "step_seconds": times and sum(times.values()),
         "mfu": update
-        and step_flops(forward) / (plan.num_devices * peak_flops * update),
+        and step_flops(forward, plan.model) / (plan.num_devices * peak_flops * update),
         "compile_seconds": sum(p.compile_seconds for p in plan.programs.values()),
     }
 
@@ -61,7 +61,7 @@ def seconds(plan: Plan) -> dict[str, float] | None:
     chip = plan.topology.chip
     if None in (chip.flops_per_s, chip.memory_bytes_per_s, chip.link_bytes_per_s):
         return None
-    forward = forward_flops(plan.model, rows=plan.rows, length=plan.length)
+    forward = forward_flops(plan.model, [plan.length] * plan.rows)
     flops = {"score": forward.total, "grad": executed_flops(forward, plan.model)}
     held = plan.held
     moved = 2 * (held["weights"] + held["optimizer"]) + held["gradients"]

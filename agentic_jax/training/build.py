@@ -15,6 +15,7 @@ from agentic_jax import sharding
 from agentic_jax.models import lora
 from agentic_jax.models.config import ModelConfig
 from agentic_jax.recipe import Recipe
+from agentic_jax.scale.utilization import update_metrics
 from agentic_jax.sources import Model
 from agentic_jax.training import state as train_state
 from agentic_jax.training import steps
@@ -69,6 +70,7 @@ def build_device(
         put=lambda tree: sharding.put_batch(tree, mesh),
         rows=rows,
         weights=lambda params: gather(parts.merged(params)),
+        rates=functools.partial(update_metrics, parts.config, num_devices=mesh.size),
         targets=recipe.credit
         and make_targets_fn(recipe.credit, recipe.aggregation, recipe.correction),
     )

@@ -102,8 +102,8 @@ async def _train(
         )
         source = rollouts_of(recipe, services, stream, first=first, last=num_steps)
         stack.push_async_callback(source.aclose)
+        clock = Clock()
         for step in range(first, num_steps):
-            clock = Clock()
             with _profile(workdir, on=step in profile_steps):
                 rollouts, stream_state = await anext(source)
                 clock.lap("rollout")
@@ -120,12 +120,18 @@ async def _train(
                 rollouts.first(config["log"]["groups_per_step"]), chat=services.chat
             )
             truth.warn(metrics)
+            clock.lap("log")
             timing = clock.metrics(tokens=rollouts.num_tokens) | services.timing()
             timing["time/tools_s"] = rollouts.tool_seconds
+            timing |= device.rates(
+                rollouts.kept_lengths, seconds=timing.get("time/update_s", 0.0)
+            )
             write(step, metrics | timing, rows, services.chat.decode)
+            _log_line(step, num_steps, metrics, timing)
+            clock.lap("log")
             if (step + 1) % saves == 0 or step + 1 == num_steps:
                 checkpoints.save(step + 1, state, {"stream": stream_state})
-            _log_line(step, num_steps, metrics, timing)
+            clock.lap("save")
             advance(1)
     return model, weights
 
@@ -194,6 +200,7 @@ def _learn(
         rows_multiple=device.rows,
         rng=np.random.default_rng([config["seed"], step, 2]),
     )
+    clock.lap("pack")
     scores = score_step(device, state.params, packed.batch, ref_params=ref_params)
     clock.lap("score")
     targets = step_targets(device, packed, scores)
@@ -202,6 +209,7 @@ def _learn(
         option: float(value(step, measured["policy/entropy"]))
         for option, value in recipe.schedules.items()
     }
+    clock.lap("credit")
     state, metrics = update_step(device, state, packed, targets, scheduled)
     clock.lap("update")
     metrics |= measured | {f"policy/{k}": v for k, v in scheduled.items()}
@@ -211,6 +219,7 @@ def _learn(
         advantages=targets.advantages,
         most_groups=config["log"]["groups_per_step"],
     )
+    clock.lap("log")
     return state, metrics, rows
 
 

@@ -49,6 +49,12 @@ class Rollouts:
         return sum(t.num_response_tokens for t in self.trajectories)
 
     @property
+    def kept_lengths(self) -> list[int]:
+        """Tokens of each trajectory that is trained on, prompts too."""
+        kept = [s.trajectory for group in self.kept for s in group if s.valid]
+        return [len(t.token_ids) for t in kept]
+
+    @property
     def tool_seconds(self) -> float:
         """Seconds of all tool calls together; they overlap."""
         return sum(c.seconds for t in self.trajectories for c in t.calls)

@@ -70,11 +70,13 @@ async def _train(recipe: Recipe, workdir: pathlib.Path) -> tuple[Model, Any]:
         advance = stack.enter_context(
             progress("sft", num_steps, unit="step", initial=first)
         )
+        clock = Clock()
         for step in range(first, num_steps):
             if done:
                 break
-            clock = Clock()
-            batch, targets = _packed(_drawn(trajectories, config, step), config)
+            drawn = _drawn(trajectories, config, step)
+            batch, targets = _packed(drawn, config)
+            clock.lap("pack")
             state, metrics = update(device, state, batch, targets)
             clock.lap("update")
             if evals and (step + 1) % evals == 0:
@@ -88,9 +90,15 @@ async def _train(recipe: Recipe, workdir: pathlib.Path) -> tuple[Model, Any]:
                 clock.lap("eval")
                 done = report.average >= config["stop_at_score"]
                 logging.info("step %d: score %.3f", step + 1, report.average)
-            writer.write(step, metrics | clock.metrics(tokens=int(batch.mask.sum())))
+            timing = clock.metrics(tokens=int(batch.mask.sum()))
+            timing |= device.rates(
+                [len(t.token_ids) for t in drawn], seconds=timing["time/update_s"]
+            )
+            writer.write(step, metrics | timing)
+            clock.lap("log")
             if (step + 1) % saves == 0 or done or step + 1 == num_steps:
                 checkpoints.save(step + 1, state, {"done": done})
+            clock.lap("save")
             advance(1, loss=metrics["sft/loss"])
     weights = device.weights(state.params)
     save_model(model, weights, workdir / "model")

@@ -35,6 +35,7 @@ class Device:
         rows: of one micro-batch.
         weights: (params) -> those of the model, adapters merged, whole on this
             process: for the engine and for files. All processes must call it.
+        rates: (lengths of the trajectories, *, seconds) -> time/ metrics of an update.
     """
 
     score: Callable
@@ -44,6 +45,7 @@ class Device:
     put: Callable[[Any], Any]
     rows: int
     weights: Callable[[Any], Any]
+    rates: Callable[..., dict[str, float]]
     targets: Callable | None = None
 
 

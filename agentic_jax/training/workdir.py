@@ -10,7 +10,8 @@ from absl import logging
 
 from agentic_jax.config import changed_keys
 
-MAY_CHANGE = ("num_steps",)
+# How far, and on which devices; neither changes what is computed but by rounding.
+MAY_CHANGE = ("num_steps", "mesh", "batch.rows_per_microbatch")
 
 
 def open_workdir(
@@ -29,8 +30,8 @@ def open_workdir(
         write: False only checks.
 
     Raises:
-        ValueError: the workdir holds a run with another config; only num_steps may
-            change. Every changed key is listed.
+        ValueError: the workdir holds a run with another config; only MAY_CHANGE may.
+            Every changed key is listed.
     """
     path = pathlib.Path(workdir) / "config.json"
     if latest is None:
@@ -41,7 +42,7 @@ def open_workdir(
             lines = [
                 f"  {key}: {old!r} -> {new!r}"
                 for key, (old, new) in changed.items()
-                if key not in MAY_CHANGE
+                if not _may_change(key)
             ]
             if lines:
                 raise ValueError(
@@ -56,3 +57,7 @@ def open_workdir(
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(config, indent=2) + "\n", "utf-8")
     os.replace(temporary, path)
+
+
+def _may_change(key: str) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in MAY_CHANGE)

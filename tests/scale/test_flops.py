@@ -23,21 +23,21 @@ TINY = ModelConfig(
 
 def test_forward_operations_are_those_counted_by_hand():
     # A layer has 4 x 12 x 2 + 4 x 6 x 2 + 3 x 4 x 5 = 204 weights in products.
-    flops = forward_flops(TINY, rows=3, length=7)
+    flops = forward_flops(TINY, [7, 7, 7])
     assert flops.layers == 2 * 21 * 204 * 2
     # Half of 7 x 7 pairs, 12 numbers each, in 2 products, in 3 rows and 2 layers.
     assert flops.attention == 0.5 * 49 * 12 * 2 * 2 * 3 * 2
     assert flops.head == 2 * 21 * 4 * 10
-    assert step_flops(flops) == 3 * flops.total
+    assert step_flops(flops, TINY) == 3 * flops.total
 
 
 def test_a_token_is_sent_through_its_experts_only():
     experts = dataclasses.replace(
         TINY, family="qwen3_moe", num_experts=8, experts_per_token=2
     )
-    more = forward_flops(experts, rows=1, length=1).layers
+    more = forward_flops(experts, [1]).layers
     # One gated block of 60 weights more, and a router of 4 x 8.
-    assert more - forward_flops(TINY, rows=1, length=1).layers == 2 * (60 + 32) * 2
+    assert more - forward_flops(TINY, [1]).layers == 2 * (60 + 32) * 2
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_token_is_sent_through_its_experts_only():
 )
 def test_what_is_made_again_is_counted_again(remat, attention, layers, pairs):
     config = dataclasses.replace(TINY, remat=remat, attention=attention)
-    forward = forward_flops(config, rows=1, length=8)
+    forward = forward_flops(config, [8])
     assert executed_flops(forward, config) == pytest.approx(
         layers * forward.layers + pairs * forward.attention + 4 * forward.head
     )

@@ -97,8 +97,11 @@ def test_the_workdir_holds_what_a_reader_needs(straight):
         for turn in row["turns"]
     }
     assert versions == {3}
-    names = read_metrics(workdir / "metrics.jsonl")[0].keys()
+    names = read_metrics(workdir / "metrics.jsonl")[1].keys()
     assert {"policy/mismatch_max", "tool/success_fraction", "time/step_s"} <= names
+    phases = ("rollout", "tools", "score", "update", "publish", "log", "save")
+    assert {f"time/{phase}_s" for phase in phases} <= names
+    assert {"time/mfu_fraction", "time/update_tokens_per_s"} <= names
 
 
 def test_engine_and_trainer_agree_on_what_was_sampled(straight):
