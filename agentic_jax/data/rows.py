@@ -2,8 +2,9 @@
 
 import csv
 import json
+import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,16 @@ def read_rows(path: str | pathlib.Path) -> Iterator[Row]:
             f"{path} is none of {', '.join(readers)}; rename or convert it"
         )
     return readers[path.suffix](path)
+
+
+def write_rows(path: pathlib.Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes a JSON-lines file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row, separators=(",", ":")) + "\n")
+    os.replace(temporary, path)
 
 
 def hub_rows(name: str, *, config: str | None, split: str) -> Iterator[Row]:

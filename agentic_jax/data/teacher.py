@@ -1,14 +1,13 @@
 """SFT trajectories from a scripted teacher whose calls are really run."""
 
-import json
-import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from agentic_jax.chat.template import Chat
-from agentic_jax.rollout.collect import collect
+from agentic_jax.data.rows import write_rows
+from agentic_jax.rollout.collect import Play, collect
 from agentic_jax.rollout.engine import SamplingParams
 from agentic_jax.rollout.episode import Limits, run_episode
 from agentic_jax.rollout.scripted import ScriptedEngine
@@ -41,17 +40,37 @@ async def play_teacher(
     Returns:
         Trajectories whose sampled tokens are the teacher's, with log-probability 0.
     """
-    end = chat.decode([chat.end_of_turn_id])
-    engine = ScriptedEngine(
-        {task_id: [text + end for text in said] for task_id, said in turns.items()},
-        encode=chat.encode,
+    play = scripted_player(
+        lambda task, g: turns[task.id], chat=chat, tools=tools, limits=limits
     )
+    groups = await collect(
+        tasks, play, group_size=1, concurrency=concurrency, on_done=on_done
+    )
+    return [group[0] for group in groups]
+
+
+def scripted_player(
+    say: Callable[[Task, int], Sequence[str]],
+    *,
+    chat: Chat,
+    tools: Mapping[str, Tool],
+    limits: Limits,
+) -> Play:
+    """(task, prompt index, sample index) -> an unscored trajectory of given words.
+
+    Args:
+        say: (task, sample index) -> what the teacher writes, turn by turn, without the
+            end-of-turn token.
+        chat, tools, limits: as for play_teacher.
+    """
+    end = chat.decode([chat.end_of_turn_id])
     sampling = SamplingParams(max_tokens=limits.max_response_tokens)
 
     async def play(task: Task, p: int, g: int) -> Trajectory:
+        replies = {task.id: [text + end for text in say(task, g)]}
         return await run_episode(
             task,
-            engine,
+            ScriptedEngine(replies, encode=chat.encode),
             chat=chat,
             tools=tools,
             limits=limits,
@@ -60,10 +79,7 @@ async def play_teacher(
             session=task.id,
         )
 
-    groups = await collect(
-        tasks, play, group_size=1, concurrency=concurrency, on_done=on_done
-    )
-    return [group[0] for group in groups]
+    return play
 
 
 def mixed_modes(
@@ -81,11 +97,6 @@ def mixed_modes(
     return list(rng.permutation(np.repeat(list(fractions), sizes)))
 
 
-def write_trajectories(path: pathlib.Path, trajectories: Sequence[Trajectory]) -> None:
+def write_trajectories(path: pathlib.Path, trajectories: Iterable[Trajectory]) -> None:
     """Writes one to_json object a line, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        for trajectory in trajectories:
-            file.write(json.dumps(to_json(trajectory), separators=(",", ":")) + "\n")
-    os.replace(temporary, path)
+    write_rows(path, map(to_json, trajectories))

@@ -100,6 +100,12 @@ def teacher_turns(task: Task, mode: str, rng: np.random.Generator) -> list[str]:
     return turns[mode]
 
 
+def written_solution(task: Task) -> str:
+    """How the teacher works a problem of word_problems out by itself, without tools."""
+    a, b = task.extra["factors"]
+    return f"{a} * {b} = {task.answer}\n\\boxed{{{task.answer}}}"
+
+
 def typical_texts(count: int) -> list[str]:
     """What stands in such conversations, for learning a tokenizer's merges."""
     rng = np.random.default_rng(0)
