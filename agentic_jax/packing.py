@@ -135,6 +135,8 @@ def _bucket(n: int) -> int:
 
 def _pad_samples(outcome: Outcome, group_size: int) -> Outcome:
     missing = group_size - outcome.valid.shape[1]
+    if not missing:
+        return outcome
     return jax.tree.map(lambda x: np.pad(x, ((0, 0), (0, missing))), outcome)
 
 
@@ -179,6 +181,8 @@ def map_rows(function: Callable[..., np.ndarray], *batches: Batch) -> Batch:
 def pad_rows(batch: Batch, rows: int) -> Batch:
     """The batch with padding rows appended up to `rows`."""
     missing = rows - batch.tokens.shape[0]
+    if not missing:
+        return batch
     return map_rows(lambda x: np.pad(x, ((0, missing), (0, 0))), batch)
 
 

@@ -3,7 +3,7 @@
 import resource
 import time
 
-WORK = ("rollout", "score", "update", "publish", "eval", "save")
+WORK = ("rollout", "score", "credit", "update", "publish", "eval", "save")
 
 
 class Clock:
@@ -24,7 +24,7 @@ class Clock:
 
         What a loop does after this call, such as writing it down, counts to the next
         step. time/overhead_fraction is the share of a step outside the phases of WORK:
-        packing, credit, metrics and files.
+        packing, metrics and files.
 
         Args:
             tokens: sampled and tool-result tokens that the step handled.

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import functools
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,9 +18,9 @@ from agentic_jax.evaluation.benchmark import play_benchmark, report
 from agentic_jax.losses.correction import mismatch_report
 from agentic_jax.monitor import stats, trace, truth
 from agentic_jax.monitor.clock import Clock
+from agentic_jax.monitor.journal import Journal
 from agentic_jax.monitor.progress import progress
 from agentic_jax.monitor.truth import token_truth
-from agentic_jax.monitor.writer import MetricWriter
 from agentic_jax.packing import pack_step
 from agentic_jax.recipe import Recipe, batch_table
 from agentic_jax.services import Services, open_services
@@ -39,7 +40,11 @@ from agentic_jax.training.workdir import open_workdir
 from agentic_jax.trajectory import Task
 
 # Weights beyond these, and a KL above this, are told of.
-MISMATCH = {"low": 0.5, "high": 2.0, "alarm": truth.LIMITS["policy/mismatch_kl"][0]}
+_mismatch = jax.jit(
+    functools.partial(
+        mismatch_report, low=0.5, high=2.0, alarm=truth.LIMITS["policy/mismatch_kl"][0]
+    )
+)
 
 
 def train(
@@ -91,7 +96,10 @@ async def _train(
         if first:
             state, extra = checkpoints.restore(state)
             stream.restore(extra["stream"])
-        write = stack.enter_context(_writing(workdir, config, first))
+        journal = None
+        if processes.is_writer():
+            journal = Journal(workdir, config, first=first)
+            stack.callback(journal.close)
         weights = device.weights(state.params)
         services = await stack.enter_async_context(
             open_services(recipe, model, params=weights)
@@ -107,7 +115,7 @@ async def _train(
             with _profile(workdir, on=step in profile_steps):
                 rollouts, stream_state = await anext(source)
                 clock.lap("rollout")
-                state, metrics, rows = await asyncio.to_thread(
+                state, metrics, make_rows = await asyncio.to_thread(
                     _learn, recipe, device, state, rollouts, clock, step, ref_params
                 )
                 weights = device.weights(state.params)
@@ -116,47 +124,36 @@ async def _train(
             if evals and (step + 1) % evals == 0:
                 metrics |= await _evaluated(services, held_out, config, step + 1)
                 clock.lap("eval")
-            metrics |= rollouts.metrics() | token_truth(
-                rollouts.first(config["log"]["groups_per_step"]), chat=services.chat
-            )
-            truth.warn(metrics)
+            metrics |= rollouts.metrics()
             clock.lap("log")
             timing = clock.metrics(tokens=rollouts.num_tokens) | services.timing()
             timing["time/tools_s"] = rollouts.tool_seconds
             timing |= device.rates(
                 rollouts.kept_lengths, seconds=timing.get("time/update_s", 0.0)
             )
-            write(step, metrics | timing, rows, services.chat.decode)
+            if journal:
+                shown = rollouts.first(config["log"]["groups_per_step"])
+                await asyncio.to_thread(
+                    functools.partial(
+                        journal.write,
+                        step,
+                        metrics | timing,
+                        make_truths=functools.partial(
+                            token_truth, shown, chat=services.chat
+                        ),
+                        make_rows=make_rows,
+                        decode=services.chat.decode,
+                    )
+                )
             _log_line(step, num_steps, metrics, timing)
             clock.lap("log")
             if (step + 1) % saves == 0 or step + 1 == num_steps:
+                if journal:  # A checkpoint has the rows of all its steps.
+                    await asyncio.to_thread(journal.wait)
                 checkpoints.save(step + 1, state, {"stream": stream_state})
             clock.lap("save")
             advance(1)
     return model, weights
-
-
-@contextlib.contextmanager
-def _writing(
-    workdir: pathlib.Path, config: Mapping[str, Any], first: int
-) -> Iterator[Callable[..., None]]:
-    """(step, metrics, trace rows, decode) -> None, which only the writer writes."""
-    if not processes.is_writer():
-        yield lambda *_: None
-        return
-    writer = MetricWriter(workdir, next_step=first)
-    if not first:
-        writer.write_config(config)
-    trace.drop_traces(workdir, from_step=first)
-
-    def write(step, metrics, rows, decode) -> None:
-        writer.write_samples(
-            step, trace.write_trace(workdir, step, rows, decode=decode)
-        )
-        writer.write(step, metrics)
-
-    with contextlib.closing(writer):
-        yield write
 
 
 def _profile(workdir: pathlib.Path, *, on: bool) -> contextlib.AbstractContextManager:
@@ -187,12 +184,12 @@ def _learn(
     clock: Clock,
     step: int,
     ref_params: Any,
-) -> tuple[TrainState, dict[str, float], list[dict]]:
-    """The new state, policy metrics, and rows for the trace."""
+) -> tuple[TrainState, dict[str, float], Callable[[], list[dict]]]:
+    """The new state, policy metrics, and () -> rows for the trace."""
     config = recipe.config
     if not rollouts.kept:
         logging.warning("step %d has no valid sample: no update", step)
-        return state, {"policy/updates": 0.0, "policy/skipped_updates": 1.0}, []
+        return state, {"policy/updates": 0.0, "policy/skipped_updates": 1.0}, list
     packed = pack_step(
         rollouts.kept,
         num_updates=config["batch"]["updates_per_step"],
@@ -213,21 +210,20 @@ def _learn(
     state, metrics = update_step(device, state, packed, targets, scheduled)
     clock.lap("update")
     metrics |= measured | {f"policy/{k}": v for k, v in scheduled.items()}
-    rows = trace.trace_rows(
+    make_rows = functools.partial(
+        trace.trace_rows,
         packed,
         scores=scores,
         advantages=targets.advantages,
         most_groups=config["log"]["groups_per_step"],
     )
     clock.lap("log")
-    return state, metrics, rows
+    return state, metrics, make_rows
 
 
 def _score_metrics(scores: Scores, batch: Batch) -> dict[str, float]:
     """Entropy, and how far the engine's log-probabilities are from the trainer's."""
-    mismatch = mismatch_report(
-        *(scores.logprobs, batch.behavior_logprobs, batch.mask), **MISMATCH
-    )
+    mismatch = _mismatch(scores.logprobs, batch.behavior_logprobs, batch.mask)
     return {
         "policy/entropy": stats.mean(scores.entropy[batch.mask]),
         **{name: float(x) for name, x in jax.device_get(mismatch).items()},
