@@ -37,6 +37,10 @@ flags.adopt_module_key_flags(shared)
 
 def main(command: str, _: list[str]) -> None:
     """Curates and says what came of it."""
+    if command not in COMMANDS:
+        raise app.UsageError(
+            f"the first argument is one of {', '.join(COMMANDS)}, not {command!r}"
+        )
     section = "rl" if command == "rl" else "sft"
     options = _CURATION.value[section].to_dict()
     summary = COMMANDS[command](
@@ -46,15 +50,7 @@ def main(command: str, _: list[str]) -> None:
     logging.info("%s/summary.json:\n%s", _OUT.value, lines)
 
 
-def _command(argv: list[str]) -> str:
-    """The first argument, which is taken out of argv."""
-    if len(argv) < 2 or argv[1] not in COMMANDS:
-        if "--help" in argv or "--helpfull" in argv:
-            return "sft"
-        raise app.UsageError(f"the first argument is one of {', '.join(COMMANDS)}")
-    return argv.pop(1)
-
-
 if __name__ == "__main__":
     flags.mark_flags_as_required(["config", "out"])
-    shared.run(functools.partial(main, _command(sys.argv)))
+    word = sys.argv.pop(1) if sys.argv[1:] and sys.argv[1][:1] != "-" else ""
+    shared.run(functools.partial(main, word))

@@ -100,6 +100,8 @@ def first_failed(
 ) -> str:
     """The key of the first filter that drops the trajectory, "" if none does.
 
+    They are asked in the order of their keys, since configs keep no other.
+
     Args:
         trajectory: to be judged.
         chat: of its tokens.
@@ -108,8 +110,8 @@ def first_failed(
     Raises:
         ValueError: an unknown name or option.
     """
-    for key, spec in filters.items():
-        if not bind(spec, FILTERS)(trajectory, chat):
+    for key in sorted(filters):
+        if not bind(filters[key], FILTERS)(trajectory, chat):
             return key
     return ""
 

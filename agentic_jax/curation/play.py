@@ -58,7 +58,7 @@ def word_problem_player(
         if not with_tools:
             return [written_solution(task)]
         rng = np.random.default_rng([seed, zlib.crc32(task.id.encode()), g])
-        mode = rng.choice(list(fractions), p=list(fractions.values()))
+        mode = rng.choice(TEACHER_MODES, p=[fractions[m] for m in TEACHER_MODES])
         return teacher_turns(task, str(mode), rng)
 
     rollout = services.rollout

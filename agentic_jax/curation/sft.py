@@ -74,7 +74,7 @@ def curate_sft(
             tokenizer: directory of the model to be trained, if its tokenizer is
                 another than the teacher's; else "".
             filters: any key to {"name": a key of filters.FILTERS or "module:function",
-                options}, in this order.
+                options}; see filters.first_failed.
             scorer: {"name": "none"}, or a key of filters.SCORERS or "module:function".
                 Without one, the verifier's score is the score.
             least_score: what scores less is dropped.
