@@ -1,4 +1,5 @@
 import dataclasses
+import pathlib
 
 import numpy as np
 import pytest
@@ -129,3 +130,19 @@ def test_more_samples_tell_more(alpha, beta):
     assert right == sorted(right) and right[-1] > 0.75
     for t in told:
         assert sum(dataclasses.astuple(t)) == pytest.approx(1.0)
+
+
+def test_the_table_of_the_documentation_is_what_the_functions_say():
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "data.md").read_text("utf-8")
+    table = text.partition("| k | right bin |")[2].partition("\n\n")[0]
+    rows = [line.strip("|").split("|") for line in table.splitlines()[2:]]
+    assert [int(row[0]) for row in rows] == [2, 4, 8, 16, 32]
+    for row in rows:
+        k, *printed = map(float, row)
+        expected = []
+        for prior in (1.0, 0.5):
+            told = reliability(k=int(k), alpha=prior, beta=prior)
+            expected += [told.right, told.wrong, told.unsolved + told.solved]
+        for rate in (0.05, 0.1, 0.25):
+            expected.append(label_probabilities(rate, k=int(k))["unsolved"])
+        np.testing.assert_allclose(printed, expected, atol=5e-4)
