@@ -27,6 +27,8 @@ class Batch:
             padding. Turn-level credit counts calls with it.
         call_mask: bool, sampled token that is tool-call markup; only needed to leave
             markup out of turn entropies.
+        shared_mask: bool, sampled token of a turn that another trajectory of the group
+            has too and is trained on: credit sees it, the loss does not.
     """
 
     tokens: jax.Array
@@ -38,6 +40,7 @@ class Batch:
     behavior_logprobs: jax.Array
     turn_calls: jax.Array | None = None
     call_mask: jax.Array | None = None
+    shared_mask: jax.Array | None = None
 
 
 @jax.tree_util.register_dataclass

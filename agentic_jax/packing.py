@@ -1,5 +1,6 @@
 """From trajectories to packed rows: the bridge between the two halves."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ FIELDS = {
     "mask": bool,
     "behavior_logprobs": np.float32,
     "turn_calls": np.int32,
+    "call_mask": bool,
+    "shared_mask": bool,
 }
 
 
@@ -150,7 +153,9 @@ def pack_rows(
     """Packed rows, and for each trajectory its row and its segment id.
 
     First-fit decreasing over a bounded number of open rows, so the cost stays linear;
-    ties keep the given order, so equal inputs give equal rows.
+    ties keep the given order, so equal inputs give equal rows. Of turns that a branch
+    shares with an earlier trajectory of its prompt, the earlier one's are trained: if
+    selection has dropped that one, the first branch that is left is.
     """
     lengths = [len(trajectory.token_ids) for trajectory in trajectories]
     if lengths and max(lengths) > length:
@@ -167,7 +172,13 @@ def pack_rows(
         arrays["positions"][span] = np.arange(lengths[i])
         arrays["segment_ids"][span] = segment[i]
         arrays["prompt_ids"][span] = prompt_ids[i]
-        _fill_turns(arrays, trajectory, row[i], offset[i])
+        before = [
+            other
+            for other, prompt_id in zip(trajectories[:i], prompt_ids, strict=False)
+            if trajectory.shared_turns and prompt_id == prompt_ids[i]
+        ]
+        shared = max((shared_turns(trajectory, other) for other in before), default=0)
+        _fill_turns(arrays, trajectory, row[i], offset[i], shared)
     return Batch(**arrays), row, segment
 
 
@@ -208,10 +219,25 @@ def _place(
     return row, segment, offset, len(used)
 
 
+def shared_turns(trajectory: Trajectory, other: Trajectory) -> int:
+    """How many of its shared leading turns another trajectory has too."""
+    pairs = zip(trajectory.turns[: trajectory.shared_turns], other.turns, strict=False)
+    same = (
+        np.array_equal(a.token_ids, b.token_ids)
+        and np.array_equal(a.result_token_ids, b.result_token_ids)
+        for a, b in pairs
+    )
+    return sum(itertools.takewhile(bool, same))
+
+
 def _fill_turns(
-    arrays: dict[str, np.ndarray], trajectory: Trajectory, row: int, offset: int
+    arrays: dict[str, np.ndarray],
+    trajectory: Trajectory,
+    row: int,
+    offset: int,
+    shared: int,
 ) -> None:
-    """Writes what turns say of their tokens, for one trajectory."""
+    """Writes what turns say of their tokens, for one trajectory with `shared` turns."""
     start = offset + len(trajectory.prompt_token_ids)
     for k, turn in enumerate(trajectory.turns, start=1):
         sampled = slice(start, start + len(turn.token_ids))
@@ -220,4 +246,7 @@ def _fill_turns(
         arrays["turn_calls"][row, start:end] = len(turn.calls)
         arrays["mask"][row, sampled] = True
         arrays["behavior_logprobs"][row, sampled] = turn.logprobs
+        arrays["shared_mask"][row, sampled] = k <= shared
+        for first, last in turn.call_spans:
+            arrays["call_mask"][row, start + first : start + last] = True
         start = end

@@ -23,6 +23,7 @@ from agentic_jax.losses.policy import policy_loss
 from agentic_jax.losses.sft import cross_entropy
 from agentic_jax.rewards.shaping import REWARDS
 from agentic_jax.rewards.verifiers import VERIFIERS
+from agentic_jax.rollout.explore import EXPLORATIONS
 from agentic_jax.rollout.select import SELECTIONS
 from agentic_jax.sources import MODELS, TASKS
 from agentic_jax.training.optimizer import OPTIMIZERS
@@ -43,6 +44,7 @@ _HOST = {  # What a rollout needs: the sections that every recipe has.
         "temperature": float,
         "top_p": float,
         "top_k": int,
+        "top_logprobs": int,
         "concurrency": int,
     },
     "engine": SLOT,
@@ -67,6 +69,7 @@ RL_SCHEMA = {
     "max_fault_fraction": float,
     "tasks": SLOT,
     "draw": SLOT,
+    "explore": SLOT,
     "reward": SLOT,
     "select": SLOT,
     "credit": SLOT,
@@ -108,7 +111,8 @@ class Recipe:
         optimizer: of the parameters.
         loss: (logprobs, entropy, Targets, **scheduled) -> (value, metrics).
         schedules: option of the surrogate that moves -> (step, entropy) -> value.
-        reward, select, credit, aggregation, correction: the slots; None for SFT.
+        explore, reward, select, credit, aggregation, correction: the slots; None for
+            SFT.
     """
 
     config: Mapping[str, Any]
@@ -120,6 +124,7 @@ class Recipe:
     schedules: Mapping[str, Callable] = field(default_factory=dict)
     tasks: Callable | None = None
     draw: Callable | None = None
+    explore: Callable | None = None
     reward: Callable | None = None
     select: Callable | None = None
     credit: Callable | None = None
@@ -150,6 +155,7 @@ def build_rl(config: Mapping[str, Any]) -> Recipe:
         draw=bind(config["draw"], DRAWS),
         loss=_policy_loss(config),
         schedules=schedules,
+        explore=bind(config["explore"], EXPLORATIONS),
         reward=bind(config["reward"], REWARDS),
         select=bind(config["select"], SELECTIONS),
         credit=bind(config["credit"], CREDITS),
@@ -250,6 +256,7 @@ def _check_rollout(config: Mapping[str, Any]) -> None:
         ("rollout.max_prompt_tokens", 1),
         ("rollout.max_response_tokens", 1),
         ("rollout.concurrency", 1),
+        ("rollout.top_logprobs", 0),
         ("eval.every", 0),
         ("eval.problems", 1),
         ("eval.samples", 1),
@@ -284,6 +291,11 @@ def _check_rl(config: Mapping[str, Any]) -> None:
     for path in ("prompts_per_step", "group_size", "batch.updates_per_step"):
         _at_least(config, path, 1)
     rollout = config["rollout"]
+    if config["explore"]["name"] in ("arpo", "aepo") and not rollout["top_logprobs"]:
+        raise ValueError(
+            f"explore {config['explore']['name']!r} branches by the engine's entropy: "
+            "set rollout.top_logprobs = 10"
+        )
     if config["group_size"] < 2 and config["credit"]["name"] in CREDITS:
         raise ValueError(
             f"group_size is {config['group_size']}; the baseline of credit "

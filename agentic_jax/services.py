@@ -31,7 +31,7 @@ from agentic_jax.tools.search import (
     retriever_tool,
     web_search_tool,
 )
-from agentic_jax.trajectory import Task, Trajectory
+from agentic_jax.trajectory import Task, Trajectory, Turn
 
 TOOLS: dict[str, Callable[..., Tool]] = {
     "python": python_tool,
@@ -163,8 +163,11 @@ def make_player(
     seed: int,
     with_tools: bool = True,
     sampling: Mapping[str, Any],
+    top_logprobs: int = 0,
 ) -> Play:
-    """(task, prompt index, sample index) -> a finished, scored trajectory.
+    """(task, prompt index, sample index, *turns) -> a finished, scored trajectory.
+
+    It goes on after the turns of another one where such are given.
 
     Args:
         services: open.
@@ -174,6 +177,8 @@ def make_player(
         with_tools: False is the self-contained mode: the tools are neither listed nor
             run, and the first turn is the answer.
         sampling: temperature, top_p and top_k.
+        top_logprobs: of how many likeliest tokens the engine shall tell; turns have an
+            entropy if it is above 0.
     """
     rollout = services.rollout
     chat, tools, turns = services.chat, services.tools, rollout["max_turns"]
@@ -187,10 +192,11 @@ def make_player(
         top_k=sampling["top_k"],
         stop_token_ids=chat.stop_token_ids,
         stop_strings=chat.stop_strings,
+        top_logprobs=top_logprobs,
     )
     entropy = [seed, step, zlib.crc32(purpose.encode())]
 
-    async def play(task: Task, p: int, g: int) -> Trajectory:
+    async def play(task: Task, p: int, g: int, *after: Turn) -> Trajectory:
         trajectory = await run_episode(
             services.with_system(task),
             services.engine,
@@ -200,6 +206,7 @@ def make_player(
             sampling=params,
             seed_of_turn=lambda k: _mixed([*entropy, p, g, k]),
             session=f"{purpose}-{step}-{p}-{g}",
+            after=after,
         )
         return await services.verify(trajectory)
 

@@ -72,6 +72,9 @@ class Turn:
         weight_version: of the policy that sampled these tokens.
         calls: what was called, in the order written.
         result_token_ids: [m] int32 appended by us, never trained.
+        call_spans: the sampled tokens [start, end) that each call was written in.
+        entropy: of the first tokens sampled, see branching.step_entropy; None where the
+            engine told of no likeliest tokens.
     """
 
     token_ids: np.ndarray
@@ -81,6 +84,8 @@ class Turn:
     result_token_ids: np.ndarray = field(
         default_factory=lambda: np.zeros(0, dtype=np.int32)
     )
+    call_spans: tuple[tuple[int, int], ...] = ()
+    entropy: float | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,8 @@ class Trajectory:
         stop: why it ended; "fault" means that a service of ours failed.
         score: correctness in [0, 1]; None until verified, and on a fault.
         fault: what failed, in words; "" unless stop is "fault".
+        shared_turns: leading turns that it took over from another of its group, and
+            that are trained in one of the two only.
     """
 
     task: Task
@@ -103,6 +110,7 @@ class Trajectory:
     stop: Stop
     score: float | None = None
     fault: str = ""
+    shared_turns: int = 0
 
     @property
     def token_ids(self) -> np.ndarray:
@@ -193,4 +201,6 @@ def _turn_from_json(record: Mapping[str, Any]) -> Turn:
         weight_version=record["weight_version"],
         calls=calls,
         result_token_ids=np.asarray(record["result_token_ids"], np.int32),
+        call_spans=tuple((start, end) for start, end in record.get("call_spans", ())),
+        entropy=record.get("entropy"),
     )

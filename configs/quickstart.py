@@ -41,6 +41,7 @@ def get_config(size: str = "small") -> ConfigDict:
         "digits": [2, 2],
     }
     config.draw = {"name": "shuffled"}
+    config.explore = {"name": "independent"}
     config.reward = {
         "name": "outcome_with_tool_bonus_and_overlong",
         "reading": "code",

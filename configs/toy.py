@@ -35,6 +35,7 @@ def host_sections() -> ConfigDict:
                 "temperature": 1.0,
                 "top_p": 1.0,
                 "top_k": 0,
+                "top_logprobs": 0,
                 "concurrency": 128,
             },
             "engine": {

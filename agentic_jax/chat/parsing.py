@@ -8,6 +8,7 @@ from typing import Any
 
 from agentic_jax.trajectory import ToolCall
 
+Span = tuple[int, int]  # Characters of a text, from the first to before the second.
 # strict=False takes raw newlines inside strings: models write code that way.
 _DECODER = json.JSONDecoder(strict=False)
 _TAGGED = {"search": "query", "python": "code"}
@@ -15,9 +16,15 @@ _TAGGED = {"search": "query", "python": "code"}
 
 @dataclass(frozen=True)
 class Parsed:
-    """The calls of one turn, in the order written; malformed ones are among them."""
+    """The calls of one turn, in the order written; malformed ones are among them.
+
+    Attributes:
+        calls: that were found.
+        spans: of each call with its tags, in the text.
+    """
 
     calls: tuple[ToolCall, ...]
+    spans: tuple[Span, ...] = ()
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -42,10 +49,11 @@ def parse_calls(text: str, *, format: str) -> Parsed:
     """
     if format not in PARSERS:
         raise ValueError(f"unknown call format {format!r}; known: {', '.join(PARSERS)}")
-    return Parsed(tuple(PARSERS[format](text)))
+    found = list(PARSERS[format](text))
+    return Parsed(tuple(call for call, _ in found), tuple(span for _, span in found))
 
 
-def hermes_calls(text: str) -> Iterator[ToolCall]:
+def hermes_calls(text: str) -> Iterator[tuple[ToolCall, Span]]:
     """<tool_call>{"name": ..., "arguments": {...}}</tool_call>: Hermes and Qwen."""
     position = 0
     while start := _next_tag(text, position, re.compile("<tool_call>")):
@@ -55,12 +63,14 @@ def hermes_calls(text: str) -> Iterator[ToolCall]:
             return
         if not problem and text[end:close].strip():
             problem = "text after the JSON object, before </tool_call>"
-        yield _malformed(problem) if problem else _checked(value, "arguments")
         position = close + len("</tool_call>")
+        call = _malformed(problem) if problem else _checked(value, "arguments")
+        yield call, (start.start(), position)
 
 
-def llama3_calls(text: str) -> Iterator[ToolCall]:
+def llama3_calls(text: str) -> Iterator[tuple[ToolCall, Span]]:
     """{"name": ..., "parameters": {...}} as the whole turn, several joined by ";"."""
+    whole = 0, len(text)
     text = re.sub(r"<think>.*?(</think>|\Z)", "", text, flags=re.DOTALL)
     text = text.strip().removeprefix("<|python_tag|>").strip()
     if not re.match(r'\{\s*"name"', text):
@@ -71,13 +81,14 @@ def llama3_calls(text: str) -> Iterator[ToolCall]:
         rest = text[position:].lstrip()
         if not problem and rest and not rest.startswith(";"):
             problem = "text after the JSON object"
-        yield _malformed(problem) if problem else _checked(value, "parameters")
+        call = _malformed(problem) if problem else _checked(value, "parameters")
+        yield call, whole
         if problem:
             return
         position = len(text) - len(rest.removeprefix(";").lstrip())
 
 
-def tagged_search_calls(text: str) -> Iterator[ToolCall]:
+def tagged_search_calls(text: str) -> Iterator[tuple[ToolCall, Span]]:
     """<search>query</search> and <python>code</python>, as search agents write them."""
     opening = re.compile(f"<({'|'.join(_TAGGED)})>")
     position = 0
@@ -86,11 +97,10 @@ def tagged_search_calls(text: str) -> Iterator[ToolCall]:
         if close < 0:
             return
         body = text[start.end() : close].strip()
-        if body:
-            yield ToolCall(name, {_TAGGED[name]: body})
-        else:
-            yield _malformed(f"<{name}> is empty", name)
         position = close + len(f"</{name}>")
+        known = ToolCall(name, {_TAGGED[name]: body})
+        call = known if body else _malformed(f"<{name}> is empty", name)
+        yield call, (start.start(), position)
 
 
 PARSERS = {

@@ -1,5 +1,6 @@
 """Turns messages and tool results into token ids, and sampled ids into calls."""
 
+import bisect
 import functools
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ import jinja2
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from agentic_jax.chat.parsing import PARSERS, Parsed, parse_calls
+from agentic_jax.chat.parsing import PARSERS, Parsed, Span, parse_calls
 from agentic_jax.chat.tokenizer import TEMPLATES, TOOL_TOKENS
 from agentic_jax.tools.base import Tool
 from agentic_jax.trajectory import ToolResult, Turn
@@ -88,7 +89,27 @@ class Chat:
 
     def parse(self, text: str) -> Parsed:
         """The calls in one turn's decoded text; see parsing.parse_calls."""
-        return parse_calls(self._thinking + self._unclosed(text), format=self.format)
+        opened = len(self._thinking)
+        found = parse_calls(self._thinking + self._unclosed(text), format=self.format)
+        spans = tuple((max(a - opened, 0), b - opened) for a, b in found.spans)
+        return Parsed(found.calls, spans)
+
+    def token_spans(
+        self, token_ids: np.ndarray, spans: Sequence[Span]
+    ) -> tuple[tuple[int, int], ...]:
+        """The tokens [start, end) that touch each span of a turn's decoded text."""
+
+        def size(count: int) -> int:
+            return len(self.decode(token_ids[:count]))
+
+        counts = range(len(token_ids) + 1)
+        return tuple(
+            (
+                bisect.bisect_right(counts, start, key=size) - 1,
+                bisect.bisect_left(counts, end, key=size),
+            )
+            for start, end in spans
+        )
 
     def turn_text(self, turn: Turn) -> str:
         """What the policy wrote in a turn, as the content of an assistant message."""

@@ -7,8 +7,10 @@ import jax.numpy as jnp
 
 from agentic_jax.models.cache import KVCache
 from agentic_jax.models.config import ModelConfig
-from agentic_jax.models.sampling import position_uniforms, sample
+from agentic_jax.models.sampling import position_uniforms, sample, top_logprobs
 from agentic_jax.models.transformer import Params, forward_cached, head, unstack
+
+TOP = 10  # How many of the likeliest tokens an engine can tell of.
 
 
 @jax.tree_util.register_dataclass
@@ -25,6 +27,8 @@ class Draws:
         top_p: float32 in (0, 1].
         top_k: int32; 0 keeps all.
         stop_ids: [B, K] int32 tokens that end the row; -1 fills up.
+        wants_top: bool, the likeliest tokens are asked for; costs a pass over the
+            logits while any active row does.
     """
 
     token: jax.Array
@@ -35,6 +39,7 @@ class Draws:
     top_p: jax.Array
     top_k: jax.Array
     stop_ids: jax.Array
+    wants_top: jax.Array
 
 
 def decode(
@@ -44,7 +49,7 @@ def decode(
     *,
     config: ModelConfig,
     num_steps: int,
-) -> tuple[jax.Array, jax.Array, jax.Array, KVCache]:
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, KVCache]:
     """Samples up to num_steps tokens in each row; ends early when all rows are done.
 
     Args:
@@ -56,15 +61,16 @@ def decode(
 
     Returns:
         tokens [num_steps, B] int32; log-probabilities [num_steps, B] float32 as
-        `sample` defines them; how many of them are real, [B] int32; and the cache,
-        which then holds every token of each row but its last.
+        `sample` defines them; those of the likeliest tokens [num_steps, B, TOP] (or V
+        if that is less) where they are wanted; how many steps are real, [B] int32; and
+        the cache, which then holds every token of each row but its last.
     """
     layers = unstack(params["layers"], config.num_layers)  # Once, not every step.
     params = {**params, "layers": layers}
     projection = head(params, config).astype(config.dtype)
 
     def step(carry):
-        i, token, position, left, tokens, logprobs, cache = carry
+        i, token, position, left, tokens, logprobs, tops, cache = carry
         active = left > 0
         at = jnp.where(active, position, cache.length)
         hidden, cache = forward_cached(
@@ -76,6 +82,11 @@ def decode(
             hidden[:, 0], projection, preferred_element_type=jnp.float32
         )
         sampled, logprob = sample(logits, uniforms, *options)
+        top = jax.lax.cond(
+            jnp.any(active & draws.wants_top),
+            lambda: top_logprobs(logits, draws.temperature, top=tops.shape[-1]),
+            lambda: jnp.zeros(tops.shape[1:], tops.dtype),
+        )
         stopped = jnp.any(sampled[:, None] == draws.stop_ids, axis=-1)
         return (
             i + 1,
@@ -84,6 +95,7 @@ def decode(
             jnp.where(active & ~stopped, left - 1, 0),
             tokens.at[i].set(sampled),
             logprobs.at[i].set(logprob),
+            tops.at[i].set(top),
             cache,
         )
 
@@ -93,10 +105,12 @@ def decode(
 
     tokens = jnp.zeros((num_steps, cache.rows), jnp.int32)
     logprobs = jnp.zeros((num_steps, cache.rows), jnp.float32)
-    start = (0, draws.token, draws.position, draws.left, tokens, logprobs, cache)
+    num_top = min(TOP, config.vocab_size)
+    tops = jnp.zeros((num_steps, cache.rows, num_top), jnp.float32)
+    start = (0, draws.token, draws.position, draws.left, tokens, logprobs, tops, cache)
     end = jax.lax.while_loop(unfinished, step, start)
-    _, _, position, _, tokens, logprobs, cache = end
-    return tokens, logprobs, position - draws.position, cache
+    _, _, position, _, tokens, logprobs, tops, cache = end
+    return tokens, logprobs, tops, position - draws.position, cache
 
 
 def decode_part(
@@ -108,7 +122,7 @@ def decode_part(
     config: ModelConfig,
     num_steps: int,
     window: int,
-) -> tuple[jax.Array, jax.Array, jax.Array, KVCache]:
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, KVCache]:
     """`decode` of some rows and their first `window` positions, which costs less.
 
     Args:

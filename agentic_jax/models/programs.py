@@ -102,7 +102,7 @@ class Programs:
 
     def decode(
         self, draws: decoding.Draws, *, rows: np.ndarray, window: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Samples; see decoding.decode_part.
 
         Args:
@@ -111,7 +111,8 @@ class Programs:
             window: positions read. All rows and the whole length run decoding.decode.
 
         Returns:
-            tokens and log-probabilities [num_steps, R], and how many are real [R].
+            tokens and log-probabilities [num_steps, R], those of the likeliest tokens
+            [num_steps, R, TOP], and how many steps are real [R].
         """
         if (len(rows), window) == (self.rows, self.length):
             out = self._run("decode", (draws,), self._params)

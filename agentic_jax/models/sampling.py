@@ -63,6 +63,23 @@ def sample(
     return tokens, chosen - log_total
 
 
+def top_logprobs(logits: jax.Array, temperature: jax.Array, *, top: int) -> jax.Array:
+    """Log-probabilities of the likeliest tokens, falling; logits and T as in `sample`.
+
+    Args:
+        logits: [B, V].
+        temperature: [B].
+        top: how many, at most V.
+
+    Returns:
+        [B, top] nats.
+    """
+    logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    scaled = logits / jnp.where(temperature == 0, 1.0, temperature)[:, None]
+    likeliest, _ = jax.lax.top_k(scaled, top)
+    return likeliest - jax.nn.logsumexp(scaled, axis=-1, keepdims=True)
+
+
 def _threshold(weights: jax.Array, top_p: jax.Array, top_k: jax.Array) -> jax.Array:
     """[B, 1] the least weight that top_k and top_p keep; 0 where they are off."""
     size = weights.shape[-1]

@@ -43,6 +43,7 @@ def rollout_stats(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "rollout/policy_tokens_mean": mean([t.num_policy_tokens for t in finished]),
         "rollout/tokens_per_turn_mean": mean(rounds),
         "rollout/turns_mean": mean([len(t.turns) for t in finished]),
+        "rollout/shared_turns_mean": mean([t.shared_turns for t in finished]),
         **{
             f"rollout/stop_{stop}_fraction": stops[stop] / max(len(trajectories), 1)
             for stop in get_args(Stop)

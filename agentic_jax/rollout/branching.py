@@ -28,6 +28,7 @@ def step_entropy(
     Source: released code of ARPO (arXiv:2507.19849).
     """
     logprobs = np.asarray(top_logprobs, float)[:max_tokens]
+    logprobs = np.where(np.isneginf(logprobs), 0.0, logprobs)  # 0 log 0 = 1 log 1.
     return float(-(np.exp(logprobs) * logprobs).sum() / math.log(vocab_size))
 
 

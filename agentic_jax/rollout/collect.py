@@ -1,11 +1,14 @@
 """Groups of trajectories, several at once."""
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 
-from agentic_jax.trajectory import Task, Trajectory
+from agentic_jax.rollout.explore import independent, together
+from agentic_jax.trajectory import Task, Trajectory, Turn
 
-Play = Callable[[Task, int, int], Awaitable[Trajectory]]
+Play = Callable[..., Awaitable[Trajectory]]  # Of (task, prompt, sample, *turns).
+Explore = Callable[[Callable, int, Sequence[int]], Awaitable[list[Trajectory]]]
 
 
 async def collect(
@@ -15,17 +18,22 @@ async def collect(
     group_size: int,
     concurrency: int,
     first_prompt: int = 0,
+    explore: Explore = independent,
+    seed: Sequence[int] = (),
     on_done: Callable[[Trajectory], None] = lambda trajectory: None,
 ) -> list[list[Trajectory]]:
     """One group of `group_size` trajectories per task, in the order of the tasks.
 
     Args:
         tasks: P problems.
-        play: (task, prompt index, sample index) -> finished and scored trajectory.
+        play: (task, prompt index, sample index) -> finished and scored trajectory. If
+            `explore` branches, it takes the turns too that a trajectory goes on after.
         group_size: samples per problem.
         concurrency: most trajectories under way at one time; started group by group,
             so that the members of a group can share their prompt.
         first_prompt: index of the first task, where others play the ones before.
+        explore: which trajectories make up a group; see rollout.explore.
+        seed: numbers that its draws are keyed by, besides prompt, sample and turn.
         on_done: called after each finished trajectory, for progress.
 
     Raises:
@@ -33,18 +41,15 @@ async def collect(
     """
     slots = asyncio.Semaphore(concurrency)
 
-    async def one(task: Task, p: int, g: int) -> Trajectory:
+    async def one(task: Task, p: int, g: int, *turns: Turn) -> Trajectory:
         async with slots:
-            trajectory = await play(task, p, g)
+            trajectory = await play(task, p, g, *turns)
         on_done(trajectory)
         return trajectory
 
-    try:
-        async with asyncio.TaskGroup() as running:
-            groups = [
-                [running.create_task(one(task, p, g)) for g in range(group_size)]
-                for p, task in enumerate(tasks, start=first_prompt)
-            ]
-    except* Exception as errors:
-        raise errors.exceptions[0] from None
-    return [[sample.result() for sample in group] for group in groups]
+    return await together(
+        [
+            explore(functools.partial(one, task, p), group_size, (*seed, p))
+            for p, task in enumerate(tasks, start=first_prompt)
+        ]
+    )

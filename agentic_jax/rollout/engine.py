@@ -25,6 +25,7 @@ class SamplingParams:
             token that completes the string.
         seed: the request's own randomness: the same seed, prompt and weights give the
             same tokens whatever else the engine is doing.
+        top_logprobs: of how many of the likeliest tokens to tell at each sampled one.
     """
 
     max_tokens: int
@@ -34,6 +35,7 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     stop_strings: tuple[str, ...] = ()
     seed: int = 0
+    top_logprobs: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Completion:
         stop: "stop" on a stop id or string, "length" at max_tokens, "abort".
         weight_version: of the parameters that sampled it.
         cached_tokens: of the prompt, that the engine still held.
+        top_logprobs: [n, k] float32 of the k likeliest tokens at each place, falling,
+            nats at the sampling temperature; None where not asked for.
     """
 
     token_ids: np.ndarray
@@ -53,6 +57,7 @@ class Completion:
     stop: Literal["stop", "length", "abort"]
     weight_version: int
     cached_tokens: int = 0
+    top_logprobs: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,20 @@ import asyncio
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from absl import logging
 
 from agentic_jax.chat.template import Chat
-from agentic_jax.rollout.engine import Engine, EngineError, SamplingParams
+from agentic_jax.rollout.branching import step_entropy
+from agentic_jax.rollout.engine import (
+    Completion,
+    Engine,
+    EngineError,
+    SamplingParams,
+)
 from agentic_jax.tools.base import Tool, call_tool, open_tools
 from agentic_jax.trajectory import CallRecord, Task, ToolCall, Trajectory, Turn
 
@@ -41,6 +47,7 @@ async def run_episode(
     sampling: SamplingParams,
     seed_of_turn: Callable[[int], int],
     session: str,
+    after: Sequence[Turn] = (),
 ) -> Trajectory:
     """Alternates generation and tool calls until the policy stops calling tools.
 
@@ -53,6 +60,9 @@ async def run_episode(
         sampling: max_tokens and seed are set here, per request.
         seed_of_turn: turn index to the seed of that turn's request.
         session: names the trajectory to the engine.
+        after: turns of another trajectory to go on after, with their results. Their
+            calls of tools that keep something are made once more, so that these hold
+            what they held; what was answered stays as it was.
 
     Returns:
         A trajectory in every case, unscored. stop == "fault" means that a service of
@@ -67,24 +77,28 @@ async def run_episode(
             f"the prompt of task {task.id!r} has {len(prompt)} tokens, "
             f"max_prompt_tokens is {limits.max_prompt_tokens}"
         )
-    turns: list[Turn] = []
-    context, budget = prompt, limits.max_response_tokens
+    turns = list(after)
+    before = Trajectory(task, prompt, tuple(after), "answer")
+    context = before.token_ids
+    budget = limits.max_response_tokens - before.num_response_tokens
 
     def finish(stop, fault="") -> Trajectory:
         return Trajectory(task, prompt, tuple(turns), stop, fault=fault)
 
     try:
         async with open_tools(tools) as opened:
-            for k in itertools.count():
+            await _replay(before.calls, tools, opened)
+            for k in itertools.count(len(after)):
                 params = dataclasses.replace(
                     sampling, max_tokens=budget, seed=seed_of_turn(k)
                 )
                 done = await engine.generate(context, params, session=session)
-                turns.append(Turn(done.token_ids, done.logprobs, done.weight_version))
+                turns.append(_turn(done, chat))
                 budget -= len(done.token_ids)
                 if done.stop != "stop":
                     return finish("max_tokens")
-                calls = chat.parse(chat.decode(done.token_ids)).calls
+                parsed = chat.parse(chat.decode(done.token_ids))
+                calls = parsed.calls
                 if not calls or k + 1 == limits.max_turns:
                     return finish("max_turns" if calls else "answer")
                 records = await asyncio.gather(*(_timed_call(c, opened) for c in calls))
@@ -95,6 +109,7 @@ async def run_episode(
                 turns[-1] = dataclasses.replace(
                     turns[-1],
                     calls=tuple(records),
+                    call_spans=chat.token_spans(done.token_ids, parsed.spans),
                     result_token_ids=results if fits else results[:0],
                 )
                 if not fits:
@@ -107,6 +122,23 @@ async def run_episode(
         return finish("fault", fault)
     finally:
         await engine.release(session)
+
+
+def _turn(done: Completion, chat: Chat) -> Turn:
+    entropy = None
+    if done.top_logprobs is not None:
+        entropy = step_entropy(done.top_logprobs, vocab_size=len(chat.tokenizer))
+    return Turn(done.token_ids, done.logprobs, done.weight_version, entropy=entropy)
+
+
+async def _replay(
+    records: Sequence[CallRecord], tools: Mapping[str, Tool], opened: Mapping[str, Tool]
+) -> None:
+    """Makes once more, in order, the calls of tools that keep something."""
+    for record in records:
+        tool = tools.get(record.call.name)
+        if tool is not None and tool.open is not None:
+            await call_tool(record.call, opened)
 
 
 async def _timed_call(call: ToolCall, tools: Mapping[str, Tool]) -> CallRecord:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from agentic_jax.models.decoding import TOP
 from agentic_jax.rollout.engine import SamplingParams
 
 MAX_STOP_IDS = 8  # Stop ids that the device compares at each step.
@@ -22,6 +23,7 @@ class Request:
         future: resolves to the Completion.
         sampled: token ids so far.
         logprobs: of each of them, nats.
+        tops: [k] nats of the likeliest tokens at each of them, where asked for.
         cached: tokens of the prompt that the cache held instead of computing them.
     """
 
@@ -31,6 +33,7 @@ class Request:
     future: Future = field(default_factory=Future)
     sampled: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    tops: list[np.ndarray] = field(default_factory=list)
     cached: int = 0
 
     @property
@@ -87,6 +90,11 @@ def check_request(
         raise ValueError(
             f"{len(params.stop_token_ids)} stop ids; at most {MAX_STOP_IDS} fit"
         )
+    if not 0 <= params.top_logprobs <= min(TOP, vocab_size):
+        raise ValueError(
+            f"top_logprobs is {params.top_logprobs}; this engine tells of the "
+            f"{min(TOP, vocab_size)} likeliest tokens at most"
+        )
     if "" in params.stop_strings:
         raise ValueError("a stop string is empty; it would stop at once")
 
@@ -98,6 +106,7 @@ def draw_fields(requests: Sequence[Request | None]) -> dict[str, np.ndarray]:
     temperature, top_p = np.ones((2, size), np.float32)
     seed = np.zeros((size, 2), np.uint32)
     stop_ids = np.full((size, MAX_STOP_IDS), -1, np.int32)
+    wants_top = np.zeros(size, bool)
     for i, request in enumerate(requests):
         if request is None:
             continue
@@ -108,6 +117,7 @@ def draw_fields(requests: Sequence[Request | None]) -> dict[str, np.ndarray]:
         temperature[i] = params.temperature
         top_p[i], top_k[i] = params.top_p, params.top_k
         stop_ids[i, : len(params.stop_token_ids)] = params.stop_token_ids
+        wants_top[i] = params.top_logprobs > 0
     return {
         "token": token,
         "position": position,
@@ -117,4 +127,5 @@ def draw_fields(requests: Sequence[Request | None]) -> dict[str, np.ndarray]:
         "top_p": top_p,
         "top_k": top_k,
         "stop_ids": stop_ids,
+        "wants_top": wants_top,
     }

@@ -13,6 +13,8 @@ Reply = str | Sequence[int]
 class ScriptedEngine:
     """An Engine whose completions are given replies, with log-probability 0.
 
+    The other likeliest tokens that it tells of have log-probability -inf.
+
     Args:
         replies: either session -> its replies in order, or a function of the whole
             context [n] int32 that returns the reply. A reply is text or token ids and
@@ -51,7 +53,12 @@ class ScriptedEngine:
         if isinstance(reply, str):
             reply = self._encode(reply)
         ids = np.array(list(reply[: params.max_tokens]), np.int32)
+        tops = None
+        if params.top_logprobs:
+            tops = np.full((len(ids), params.top_logprobs), -np.inf, np.float32)
+            tops[:, 0] = 0.0
         return Completion(
+            top_logprobs=tops,
             token_ids=ids,
             logprobs=np.zeros(len(ids), np.float32),
             stop="stop" if len(reply) <= params.max_tokens else "length",

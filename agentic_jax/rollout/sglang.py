@@ -90,6 +90,8 @@ class SGLangServer:
             "sampling_params": _sampling_fields(params),
             "return_logprob": True,
         }
+        if params.top_logprobs:
+            body["top_logprobs_num"] = params.top_logprobs
         self._running.setdefault(session, set()).add(rid)
         try:
             answer = await self._post("/generate", body, seconds=self._timeout_s)
@@ -276,6 +278,7 @@ class SGLangServer:
             entries = meta.get("output_token_logprobs") or []
             logprobs = np.array([_number(entry[0]) for entry in entries], np.float32)
             scored = [entry[1] for entry in entries]
+            tops = _top_logprobs(meta, params.top_logprobs)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise self._nonsense(answer, f"/generate: {error!r}") from error
         version = _version(meta.get("weight_version"))
@@ -283,6 +286,8 @@ class SGLangServer:
             wrong = f"finish_reason {stop!r}"
         elif ids != scored:
             wrong = f"{len(ids)} ids, and log-probabilities of {len(scored)} or others"
+        elif tops is not None and len(tops) != len(ids):
+            wrong = f"{len(ids)} ids, and the likeliest tokens of {len(tops)}"
         elif not (np.isfinite(logprobs) & (logprobs < _ROUNDING)).all():
             wrong = "log-probabilities that are not finite or above 0"
         elif not (0 < len(ids) or stop == "abort") or len(ids) > params.max_tokens:
@@ -296,11 +301,20 @@ class SGLangServer:
         else:
             ids = np.array(ids, np.int32)
             cached = int(meta.get("cached_tokens") or 0)
-            return Completion(ids, logprobs, stop, version, cached_tokens=cached)
+            return Completion(ids, logprobs, stop, version, cached, tops)
         raise ServerError(f"{self.url}/generate answered with {wrong}")
 
     def _nonsense(self, answer: Any, what: str) -> ServerError:
         return ServerError(f"{self.url}: {what}: {str(answer):.200}")
+
+
+def _top_logprobs(meta: Mapping[str, Any], count: int) -> np.ndarray | None:
+    """[n, count] nats of the likeliest tokens at each sampled one; None for none."""
+    if not count:
+        return None
+    places = meta.get("output_top_logprobs") or []
+    rows = [[_number(entry[0]) for entry in place[:count]] for place in places]
+    return np.array(rows, np.float32).reshape(len(rows), count)
 
 
 def _sampling_fields(params: SamplingParams) -> dict[str, Any]:

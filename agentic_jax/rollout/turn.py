@@ -22,6 +22,7 @@ class FleetTurn:
         version: weights that sampled what it has; None before the first answer.
         sampled: token ids so far.
         logprobs: of each of them, nats.
+        tops: [k] nats of the likeliest tokens at each of them, where asked for.
         cached_tokens: of the prompt, that a server held.
         attempts: requests that failed.
         room: resolves to the index of a server, or to None when the turn shall end.
@@ -36,6 +37,7 @@ class FleetTurn:
     version: int | None = None
     sampled: list[int] = dataclasses.field(default_factory=list)
     logprobs: list[float] = dataclasses.field(default_factory=list)
+    tops: list[np.ndarray] = dataclasses.field(default_factory=list)
     cached_tokens: int = 0
     attempts: int = 0
     room: asyncio.Future | None = None
@@ -68,6 +70,8 @@ class FleetTurn:
             self.version, self.cached_tokens = done.weight_version, done.cached_tokens
         self.sampled += done.token_ids.tolist()
         self.logprobs += done.logprobs.tolist()
+        if done.top_logprobs is not None:
+            self.tops += list(done.top_logprobs)
         keep = None
         if self.params.stop_strings and 0 < checked < len(self.sampled):
             keep = tokens_to_stop(
@@ -76,7 +80,7 @@ class FleetTurn:
         if self.released:
             self.stop = "abort"
         elif keep is not None:
-            del self.sampled[keep:], self.logprobs[keep:]
+            del self.sampled[keep:], self.logprobs[keep:], self.tops[keep:]
             self.stop = "stop"
         elif done.stop == "stop":
             self.stop = "stop"
@@ -87,6 +91,7 @@ class FleetTurn:
         """Forgets what has been sampled."""
         self.sampled.clear()
         self.logprobs.clear()
+        self.tops.clear()
 
     def completion(self) -> Completion:
         """What the caller gets; call it when `stop` is set."""
@@ -96,4 +101,11 @@ class FleetTurn:
             self.stop,
             self.version or 0,
             cached_tokens=self.cached_tokens,
+            top_logprobs=self._top_logprobs(),
         )
+
+    def _top_logprobs(self) -> np.ndarray | None:
+        wanted = self.params.top_logprobs
+        if not wanted:
+            return None
+        return np.reshape(np.array(self.tops, np.float32), (len(self.sampled), wanted))

@@ -175,7 +175,7 @@ class Worker:
         need = max(
             r.num_tokens + min(r.num_left, self._chunk) for r in self._running.values()
         )
-        tokens, logprobs, counts = self.programs.decode(
+        tokens, logprobs, tops, counts = self.programs.decode(
             Draws(**draw_fields(requests)),
             rows=rows,
             window=_least(self._windows, need),
@@ -184,6 +184,8 @@ class Worker:
         for column, request in enumerate(requests):
             if request is not None:
                 new = slice(counts[column])
+                if num_top := request.params.top_logprobs:
+                    request.tops += list(tops[new, column, :num_top])
                 self._extend(rows[column], tokens[new, column], logprobs[new, column])
 
     def _layout(self) -> tuple[np.ndarray, list[Request | None]]:
@@ -217,7 +219,7 @@ class Worker:
                 request.sampled, params.stop_strings, self._decode_text, checked=checked
             )
             if keep is not None:
-                del request.sampled[keep:], request.logprobs[keep:]
+                del request.sampled[keep:], request.logprobs[keep:], request.tops[keep:]
                 stop = "stop"
         self.counts["sampled"] += len(request.sampled) - checked
         if stop:
@@ -235,8 +237,12 @@ class Worker:
             ids = np.array(request.sampled, np.int32)
             logprobs = np.array(request.logprobs, np.float32)
             cached = max(request.cached, 0)  # New weights may have emptied the cache.
+            wanted = request.params.top_logprobs
+            tops = np.array(request.tops, np.float32).reshape(len(ids), wanted)
             request.future.set_result(
-                Completion(ids, logprobs, stop, self._version, cached_tokens=cached)
+                Completion(
+                    ids, logprobs, stop, self._version, cached, tops if wanted else None
+                )
             )
 
     def _fail_on_nan(self) -> None:

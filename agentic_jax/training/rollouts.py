@@ -150,7 +150,9 @@ async def roll_out(
     rounds = 0
     while len(kept) < wanted and rounds <= config["refill_rounds"]:
         tasks = stream.next(wanted - len(kept))
-        groups = await _play(services, tasks, config, step=step, first=len(played))
+        groups = await _play(
+            services, tasks, recipe.explore, config, step=step, first=len(played)
+        )
         stream.tell([[t.score for t in g if t.stop != "fault"] for g in groups])
         new = [_rewarded(recipe, group, services.chat.decode) for group in groups]
         played += new
@@ -166,6 +168,7 @@ async def roll_out(
 async def _play(
     services: Services,
     tasks: Sequence[Task],
+    explore: Callable,
     config: Mapping[str, Any],
     *,
     step: int,
@@ -178,6 +181,7 @@ async def _play(
         step=step,
         seed=config["seed"],
         sampling=config["rollout"],
+        top_logprobs=config["rollout"]["top_logprobs"],
     )
     size = config["group_size"]
     share = my_share(len(tasks))
@@ -189,6 +193,8 @@ async def _play(
             group_size=size,
             concurrency=config["rollout"]["concurrency"],
             first_prompt=first + share.start,
+            explore=explore,
+            seed=[config["seed"], step, 3],
             on_done=lambda trajectory: advance(1),
         )
     return exchange(groups)

@@ -79,6 +79,8 @@ def make_targets_fn(
 ) -> Callable[..., Targets]:
     """Jitted (Outcome, Scores, Batch, *, num_updates) -> Targets of a whole step.
 
+    Tokens of batch.shared_mask have credit, but no weight and no place in the loss.
+
     Args:
         credit: (Outcome, Scores, Batch) -> advantages [B, T].
         aggregation: (mask, segment_ids, prompt_ids) -> weights over one update's rows.
@@ -92,7 +94,10 @@ def make_targets_fn(
         def per_update(x: jax.Array) -> jax.Array:
             return x.reshape(num_updates, -1, x.shape[-1])
 
-        ids = (batch.mask, batch.segment_ids, batch.prompt_ids)
+        mask = batch.mask
+        if batch.shared_mask is not None:
+            mask = mask & ~batch.shared_mask
+        ids = (mask, batch.segment_ids, batch.prompt_ids)
         weights = jax.vmap(aggregation)(*map(per_update, ids))
         advantages = credit(outcome, scores, batch)
         correct = correction(
@@ -103,7 +108,7 @@ def make_targets_fn(
             advantages,
         )
         return Targets(
-            mask=batch.mask,
+            mask=mask,
             segment_ids=batch.segment_ids,
             old_logprobs=scores.logprobs,
             advantages=advantages,

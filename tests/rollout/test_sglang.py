@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import json
 
 import numpy as np
@@ -299,3 +300,15 @@ def test_pause_and_resume():
         ("/continue_generation", {}),
         ("/health", None),
     ]
+
+
+def test_the_likeliest_tokens_are_asked_for_and_read():
+    params = dataclasses.replace(PARAMS, top_logprobs=2)
+    place = [[-0.25, 3, None], [-1.5, 1, None]]
+    reply = answer(output_top_logprobs=[place] * 3)
+    done, seen = run(lambda route, body: reply, lambda s: generate(s, params))
+    assert seen[0][1]["top_logprobs_num"] == 2
+    np.testing.assert_array_equal(done.top_logprobs, [[-0.25, -1.5]] * 3)
+    for bad in (answer(), answer(output_top_logprobs=[place] * 2)):
+        with pytest.raises(ServerError, match="generate"):
+            run(lambda route, body, bad=bad: bad, lambda s: generate(s, params))
