@@ -10,6 +10,7 @@ import optax
 
 from agentic_jax.config import OPEN, SLOT, bind, check
 from agentic_jax.data.draw import DRAWS
+from agentic_jax.evaluation.spec import Benchmark, benchmarks_of, bind_verifier
 from agentic_jax.losses import (
     AGGREGATIONS,
     CORRECTIONS,
@@ -22,7 +23,6 @@ from agentic_jax.losses import (
 from agentic_jax.losses.policy import policy_loss
 from agentic_jax.losses.sft import cross_entropy
 from agentic_jax.rewards.shaping import REWARDS
-from agentic_jax.rewards.verifiers import VERIFIERS
 from agentic_jax.rollout.explore import EXPLORATIONS
 from agentic_jax.rollout.select import SELECTIONS
 from agentic_jax.sources import MODELS, TASKS
@@ -52,9 +52,11 @@ _HOST = {  # What a rollout needs: the sections that every recipe has.
         "every": int,
         "problems": int,
         "samples": int,
+        "runs": int,
         "temperature": float,
         "top_p": float,
         "top_k": int,
+        "benchmarks": OPEN,
     },
     "optimizer": SLOT,
     "mesh": OPEN,
@@ -108,6 +110,7 @@ class Recipe:
         draw: (count, seed) -> the order in which they are drawn; None for SFT.
         eval_tasks: () -> held-out tasks.
         verifier: async (Trajectory, Services) -> score in [0, 1].
+        benchmarks: what launch.evaluate evaluates; at least one.
         optimizer: of the parameters.
         loss: (logprobs, entropy, Targets, **scheduled) -> (value, metrics).
         schedules: option of the surrogate that moves -> (step, entropy) -> value.
@@ -119,6 +122,7 @@ class Recipe:
     model: Callable
     eval_tasks: Callable
     verifier: Callable
+    benchmarks: tuple[Benchmark, ...]
     optimizer: optax.GradientTransformation
     loss: Callable
     schedules: Mapping[str, Callable] = field(default_factory=dict)
@@ -201,7 +205,8 @@ def _host_slots(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "model": bind(config["model"], MODELS),
         "eval_tasks": bind(config["eval_tasks"], TASKS),
-        "verifier": bind(config["verifier"], VERIFIERS),
+        "verifier": bind_verifier(config["verifier"]),
+        "benchmarks": benchmarks_of(config),
         "optimizer": bind(config["optimizer"], OPTIMIZERS)(),
     }
 
@@ -260,6 +265,7 @@ def _check_rollout(config: Mapping[str, Any]) -> None:
         ("eval.every", 0),
         ("eval.problems", 1),
         ("eval.samples", 1),
+        ("eval.runs", 1),
         ("checkpoint.every", 1),
         ("checkpoint.keep", 1),
         ("batch.rows_per_microbatch", 1),

@@ -94,6 +94,7 @@ class Services:
         chat: with the recipe's tools.
         tools: by name.
         verify: scores a finished trajectory; a fault stays a fault.
+        resources: what verifiers use.
         rollout: the recipe's section of that name.
         system: system message, "" for none.
     """
@@ -102,6 +103,7 @@ class Services:
     chat: Chat
     tools: Mapping[str, Tool]
     verify: Callable[[Trajectory], Awaitable[Trajectory]]
+    resources: verifiers.Services
     rollout: Mapping[str, Any]
     system: str
 
@@ -111,6 +113,11 @@ class Services:
             return task
         message = {"role": "system", "content": self.system}
         return dataclasses.replace(task, messages=(message, *task.messages))
+
+    def with_verifier(self, verifier: Callable) -> "Services":
+        """The same services, scoring with another async (Trajectory, Services)."""
+        verify = _make_verify(verifier, self.resources)
+        return dataclasses.replace(self, verify=verify)
 
     def timing(self) -> dict[str, float]:
         """The engine's counters, as time/ metrics: a rerun need not repeat them."""
@@ -150,6 +157,7 @@ async def open_services(
             chat=chat,
             tools=tools,
             verify=_make_verify(recipe.verifier, resources),
+            resources=resources,
             rollout=config["rollout"],
             system=config["chat"]["system"],
         )

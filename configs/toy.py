@@ -48,9 +48,11 @@ def host_sections() -> ConfigDict:
                 "every": 0,
                 "problems": 128,
                 "samples": 4,
+                "runs": 1,
                 "temperature": 1.0,
                 "top_p": 1.0,
                 "top_k": 0,
+                "benchmarks": {},
             },
             "optimizer": {
                 "name": "adamw",

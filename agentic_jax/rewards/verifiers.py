@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agentic_jax.rewards import answers, programs
+from agentic_jax.rewards import answers, judge, programs
 from agentic_jax.rewards.grading import Grader, VerifierError
 from agentic_jax.trajectory import Trajectory
 
@@ -179,6 +179,54 @@ async def reasoning_gym(
     return min(max(float(score), 0.0), 1.0)
 
 
+async def judged(
+    trajectory: Trajectory,
+    services: Services,
+    *,
+    url: str,
+    model: str,
+    extract: Literal["boxed", "answer_tag", "last_turn"] = "answer_tag",
+    timeout: float = 60.0,
+    max_tokens: int = 1_024,
+) -> float:
+    """1 if a language model finds the last answer equal to the task's, else 0.
+
+    Accepted answers as for short_answer_f1; no answer scores 0 and asks nobody.
+
+    Args:
+        trajectory: only what the policy sampled is shown, never a tool's output.
+        services: decode.
+        url: of a server with /v1/chat/completions, as SGLang or launch.serve_engine.
+        model: name that the server knows it by.
+        extract: where the answer stands; "last_turn" takes all of the last turn.
+        timeout: seconds of one request.
+        max_tokens: of the judge's reply.
+
+    Raises:
+        VerifierError: the judge was not reached or gave no verdict: a fault, not a 0.
+        ValueError: unknown option.
+    """
+    if extract == "last_turn":
+        last = trajectory.turns[-1:]
+        prediction = services.decode(last[0].token_ids) if last else None
+    else:
+        prediction = _extract(trajectory, services, extract)
+    if not (prediction or "").strip():
+        return 0.0
+    task = trajectory.task
+    return await judge.judge_answer(
+        question="\n\n".join(
+            m["content"] for m in task.messages if m["role"] == "user"
+        ),
+        answer=prediction,
+        references=_accepted(trajectory),
+        url=url,
+        model=model,
+        timeout=timeout,
+        max_tokens=max_tokens,
+    )
+
+
 async def by_task(
     trajectory: Trajectory,
     services: Services,
@@ -212,6 +260,7 @@ VERIFIERS = {
     "short_answer_em": short_answer_em,
     "unit_tests": unit_tests,
     "reasoning_gym": reasoning_gym,
+    "judge": judged,
     "by_task": by_task,
 }
 
