@@ -1,8 +1,8 @@
 """GRPO-T on Qwen3-4B: token-level loss, symmetric clip, KL, no overlong penalty.
 
 Source: "Demystifying RL in Agentic Reasoning" (arXiv:2510.11701), section 2.2. The KL
-estimator is not stated; k3 is GRPO's. Numbers that are not here are those of
-demystify_grpo_tcr.py.
+estimator is not stated; k3 is GRPO's. Results: section 4.1, Figure 4. Variants, and
+numbers that are not here, are those of demystify_grpo_tcr.py.
 
     python -m launch.train_rl --config=configs/demystify_grpo_t.py --workdir=/runs/t
 
@@ -15,7 +15,7 @@ from configs import demystify_grpo_tcr
 
 
 def get_config(size: str = "paper") -> ConfigDict:
-    """The recipe at size "paper" or "tiny"."""
+    """The recipe in a variant of demystify_grpo_tcr."""
     config = demystify_grpo_tcr.get_config(size)
     config.surrogate.eps_high = 0.2
     config.kl = {"name": "k3"}

@@ -2,6 +2,7 @@
 
 import functools
 import re
+import zlib
 from collections.abc import Callable, Sequence
 
 from absl import logging
@@ -39,6 +40,20 @@ def integer_answer(task: Task, *, max_magnitude: int) -> bool:
     return abs(int(answer.replace(",", ""))) <= max_magnitude
 
 
+def fold(task: Task, *, folds: int, kept: Sequence[int]) -> bool:
+    """Whether the task falls into one of these folds, by a hash of its id.
+
+    Two sources with disjoint `kept` share no problem: training and held-out problems
+    of one file.
+
+    Args:
+        task: with an id of its own.
+        folds: into how many the problems are cut, about equally.
+        kept: numbers in [0, folds).
+    """
+    return zlib.crc32(task.id.encode()) % folds in kept
+
+
 def prompt_tokens(
     task: Task, *, tokenizer: str, max_prompt_tokens: int, reserve: int = 0
 ) -> bool:
@@ -62,4 +77,8 @@ def _chat(directory: str) -> Chat:
     return Chat(load_tokenizer(directory))
 
 
-FILTERS = {"integer_answer": integer_answer, "prompt_tokens": prompt_tokens}
+FILTERS = {
+    "fold": fold,
+    "integer_answer": integer_answer,
+    "prompt_tokens": prompt_tokens,
+}

@@ -51,6 +51,11 @@ def passage_search_tool(*, path: str, k: int, max_chars: int, timeout: float) ->
         FileNotFoundError, ValueError: as read_passages.
     """
     index = PassageIndex(read_passages(path))
+    return index_tool(index, k=k, max_chars=max_chars, timeout=timeout)
+
+
+def index_tool(index: PassageIndex, *, k: int, max_chars: int, timeout: float) -> Tool:
+    """passage_search_tool over an index that is there already; options as there."""
 
     async def find(query: str) -> Sequence[Passage]:
         return await asyncio.to_thread(index.search, query, k=k)
