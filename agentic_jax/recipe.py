@@ -26,7 +26,9 @@ from agentic_jax.rewards.shaping import REWARDS
 from agentic_jax.rollout.explore import EXPLORATIONS
 from agentic_jax.rollout.select import SELECTIONS
 from agentic_jax.sources import MODELS, TASKS
+from agentic_jax.training.conditions import EarlyStop
 from agentic_jax.training.optimizer import OPTIMIZERS
+from agentic_jax.training.stages import Start, read_stages
 
 _HOST = {  # What a rollout needs: the sections that every recipe has.
     "seed": int,
@@ -60,7 +62,7 @@ _HOST = {  # What a rollout needs: the sections that every recipe has.
     },
     "optimizer": SLOT,
     "mesh": OPEN,
-    "checkpoint": {"every": int, "keep": int},
+    "checkpoint": {"every": int, "keep": int, "best": str},
 }
 RL_SCHEMA = {
     **_HOST,
@@ -89,6 +91,8 @@ RL_SCHEMA = {
         "logprob_chunk": int,
     },
     "log": {"groups_per_step": int},
+    "stages": list,
+    "early_stop": OPEN,
 }
 SFT_SCHEMA = {
     **_HOST,
@@ -116,6 +120,7 @@ class Recipe:
         schedules: option of the surrogate that moves -> (step, entropy) -> value.
         explore, reward, select, credit, aggregation, correction: the slots; None for
             SFT.
+        stages: when each later stage begins, and its recipe.
     """
 
     config: Mapping[str, Any]
@@ -129,6 +134,7 @@ class Recipe:
     tasks: Callable | None = None
     draw: Callable | None = None
     explore: Callable | None = None
+    stages: tuple[tuple[Start, "Recipe"], ...] = ()
     reward: Callable | None = None
     select: Callable | None = None
     credit: Callable | None = None
@@ -147,6 +153,8 @@ def build_rl(config: Mapping[str, Any]) -> Recipe:
     check(config, RL_SCHEMA)
     _check_rollout(config)
     _check_rl(config)
+    EarlyStop(config["early_stop"])  # Raises for what is no condition.
+    stages = tuple((start, build_rl(later)) for start, later in read_stages(config))
     schedules = {
         option: bind(value, SCHEDULES)
         for option, value in config["surrogate"].items()
@@ -159,6 +167,7 @@ def build_rl(config: Mapping[str, Any]) -> Recipe:
         draw=bind(config["draw"], DRAWS),
         loss=_policy_loss(config),
         schedules=schedules,
+        stages=stages,
         explore=bind(config["explore"], EXPLORATIONS),
         reward=bind(config["reward"], REWARDS),
         select=bind(config["select"], SELECTIONS),
@@ -174,6 +183,11 @@ def build_sft(config: Mapping[str, Any]) -> Recipe:
     check(config, SFT_SCHEMA)
     _check_rollout(config)
     _at_least(config, "trajectories_per_step", 1)
+    if config["checkpoint"]["best"]:
+        raise ValueError(
+            f"checkpoint.best is {config['checkpoint']['best']!r}; a supervised run "
+            "keeps the newest only: set it to ''"
+        )
     return Recipe(config=config, **_host_slots(config), loss=cross_entropy)
 
 
@@ -289,6 +303,9 @@ def _check_rollout(config: Mapping[str, Any]) -> None:
 def _check_rl(config: Mapping[str, Any]) -> None:
     _at_least(config, "refill_rounds", 0)
     bind(config["draw"], DRAWS)(1, config["seed"])  # Raises for numbers out of range.
+    if config["reward"]["name"] == "sum":
+        for term in config["reward"]["terms"].values():
+            bind(term, REWARDS)
     if config["overlap"] and config["correction"]["name"] == "none":
         raise ValueError(
             "overlap trains on samples of older weights, but correction.name is "

@@ -69,6 +69,8 @@ def get_config(size: str = "small") -> ConfigDict:
         "end_fraction": 0.05,
     }
     config.log = {"groups_per_step": 16}
+    config.stages = []
+    config.early_stop = {}
     if size == "tiny":
         toy.shrink(config)
         config.num_steps = 2

@@ -68,7 +68,7 @@ def host_sections() -> ConfigDict:
                 "clip_norm": 1.0,
             },
             "mesh": {"data": 1, "fsdp": 1, "tensor": 1, "sequence": 1, "expert": 1},
-            "checkpoint": {"every": 10, "keep": 2},
+            "checkpoint": {"every": 10, "keep": 2, "best": ""},
             "batch": {
                 "row_length": 112,
                 "rows_per_microbatch": 4,

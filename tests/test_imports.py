@@ -35,7 +35,7 @@ OURS = {  # Layer -> the packages of ours that it may import.
     "config.py": set(),
     "tools": {"trajectory", "tools", "sandbox"},
     "chat": {"trajectory", "tools", "chat"},
-    "rewards": {"trajectory", "rewards", "sandbox"},
+    "rewards": {"trajectory", "rewards", "sandbox", "config"},
 }
 
 

@@ -54,6 +54,7 @@ BASELINE = {
 # Values for options that have no default, where the command gives none.
 OPTIONS = {
     "alpha": 0.5,
+    "bonus": 0.01,
     "buffer_tokens": 8,
     "cap": 3.0,
     "delta": 0.05,
@@ -67,11 +68,15 @@ OPTIONS = {
     "level": "mean",
     "low": 0.5,
     "markup": "in",
+    "max_calls": 2,
     "max_difference": 0.3,
     "max_tokens": 16,
     "mode": "paper",
+    "penalty": 0.5,
     "tau_neg": 1.05,
     "tau_pos": 1.0,
+    "terms": {"right": {"name": "outcome"}},
+    "weight": -0.05,
     "weights": (1.0, 0.5),
 }
 

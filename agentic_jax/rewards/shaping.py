@@ -1,7 +1,9 @@
 """From correctness to reward: pure functions of a score and a trajectory."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
+from agentic_jax.config import bind
 from agentic_jax.trajectory import Trajectory
 
 Reading = Literal["code", "paper", "flat"]
@@ -128,12 +130,6 @@ def outcome_with_tool_bonus_and_overlong(
 
     Source: arXiv:2510.11701, section 2.2.
     """
-    counts = {
-        "response": trajectory.num_response_tokens,
-        "policy": trajectory.num_policy_tokens,
-    }
-    if count not in counts:
-        raise ValueError(f"count is {count!r}; known: {', '.join(counts)}")
     reward = outcome_with_tool_bonus(
         score,
         trajectory,
@@ -141,15 +137,130 @@ def outcome_with_tool_bonus_and_overlong(
         bonus=bonus,
         max_bonus_calls=max_bonus_calls,
     )
-    return reward + overlong_penalty(
+    return reward + overlong(
+        score,
+        trajectory,
+        max_tokens=max_tokens,
+        buffer_tokens=buffer_tokens,
+        count=count,
+    )
+
+
+def overlong(
+    score: float,
+    trajectory: Trajectory,
+    *,
+    max_tokens: int,
+    buffer_tokens: int,
+    count: Count = "response",
+) -> float:
+    """overlong_penalty of a trajectory, whatever its score.
+
+    Raises:
+        ValueError: unknown count, or a number out of range.
+    """
+    counts = {
+        "response": trajectory.num_response_tokens,
+        "policy": trajectory.num_policy_tokens,
+    }
+    if count not in counts:
+        raise ValueError(f"count is {count!r}; known: {', '.join(counts)}")
+    return overlong_penalty(
         counts[count], max_tokens=max_tokens, buffer_tokens=buffer_tokens
     )
+
+
+def summed(
+    score: float, trajectory: Trajectory, *, terms: Mapping[str, Mapping[str, Any]]
+) -> float:
+    """The sum of other rewards.
+
+    Args:
+        score: correctness in [0, 1].
+        trajectory: that each of them sees.
+        terms: any key to {"name": a key of REWARDS or "module:function", options}.
+
+    Raises:
+        ValueError: an unknown name or option, or what a term raises.
+    """
+    return sum(bind(term, REWARDS)(score, trajectory) for term in terms.values())
+
+
+def tool_weight(
+    score: float,
+    trajectory: Trajectory,
+    *,
+    weight: float,
+    max_calls: int | None = None,
+) -> float:
+    """A weight for each tool call, right or wrong answer alike; below 0 to deter.
+
+    Args:
+        score: not looked at.
+        trajectory: whose calls count, whatever their status.
+        weight: reward per call.
+        max_calls: calls beyond this many count for nothing; None counts all.
+
+    Source: an intervention against calls for their own sake, which "Demystifying RL in
+    Agentic Reasoning" (arXiv:2510.11701) leaves open.
+    """
+    num_calls = len(trajectory.calls)
+    return weight * (num_calls if max_calls is None else min(num_calls, max_calls))
+
+
+def reasoning_bonus(
+    score: float, trajectory: Trajectory, *, bonus: float, max_tokens: int
+) -> float:
+    """A bonus for each token that the policy wrote in a turn before its first call.
+
+    Args:
+        score: not looked at.
+        trajectory: turns without a call count for nothing.
+        bonus: reward per token.
+        max_tokens: of a turn, beyond which tokens earn nothing.
+
+    Raises:
+        ValueError: a turn with calls does not say where they stand.
+
+    Source: as tool_weight; fewer and more deliberate calls are what arXiv:2510.11701,
+    section 5, finds in good policies.
+    """
+    tokens = 0
+    for turn in trajectory.turns:
+        if turn.calls and not turn.call_spans:
+            raise ValueError(
+                f"a turn of task {trajectory.task.id} has calls, but no call_spans"
+            )
+        if turn.calls:
+            tokens += min(turn.call_spans[0][0], max_tokens)
+    return bonus * tokens
+
+
+def call_cap(
+    score: float, trajectory: Trajectory, *, max_calls: int, penalty: float
+) -> float:
+    """Minus the penalty, once, for more than max_calls calls; else 0.
+
+    The option max_calls of a tool refuses such calls instead of punishing them.
+
+    Args:
+        score: not looked at.
+        trajectory: whose calls count, whatever their status.
+        max_calls: that are free.
+        penalty: at least 0.
+    """
+    return -penalty if len(trajectory.calls) > max_calls else 0.0
 
 
 REWARDS = {
     "outcome": outcome,
     "outcome_with_tool_bonus": outcome_with_tool_bonus,
     "outcome_with_tool_bonus_and_overlong": outcome_with_tool_bonus_and_overlong,
+    "sum": summed,
+    "overlong": overlong,
+    "tool_weight": tool_weight,
+    "reasoning_bonus": reasoning_bonus,
+    "call_cap": call_cap,
 }
 
 

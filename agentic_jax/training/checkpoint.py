@@ -1,13 +1,16 @@
-"""Checkpoints: asynchronous, atomic, the newest few kept."""
+"""Checkpoints: asynchronous, atomic; the newest few are kept, and the best."""
 
 import errno
 import pathlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
+from orbax.checkpoint import checkpoint_managers as policies
+
+_SCORE = "score"  # What a checkpoint's file of metrics calls it.
 
 
 class Checkpointer:
@@ -16,7 +19,8 @@ class Checkpointer:
     Args:
         directory: holds one folder per saved step; a step that was cut short by a
             crash never counts.
-        keep: how many of the newest are kept.
+        keep: how many of the newest are kept; besides, the one of the highest score,
+            the later one of equals.
         free_bytes: path to the bytes that its disk has left.
     """
 
@@ -29,10 +33,18 @@ class Checkpointer:
     ):
         self._free_bytes = free_bytes
         self.directory = pathlib.Path(directory).absolute()
+        best = policies.BestN(
+            get_metric_fn=_score_of, n=1, keep_checkpoints_without_metrics=False
+        )
         self._manager = ocp.CheckpointManager(
             self.directory,
             options=ocp.CheckpointManagerOptions(
-                max_to_keep=keep, enable_async_checkpointing=True, create=True
+                preservation_policy=policies.AnyPreservationPolicy(
+                    [policies.LatestN(keep), best]
+                ),
+                best_fn=_score_of,
+                enable_async_checkpointing=True,
+                create=True,
             ),
             item_names=("state", "extra"),
         )
@@ -41,8 +53,26 @@ class Checkpointer:
         """The newest complete step, or None."""
         return self._manager.latest_step()
 
-    def save(self, step: int, state: Any, extra: dict[str, Any]) -> None:
+    def best(self) -> tuple[int, float] | None:
+        """The step of the highest score, and the score; None if none has one."""
+        step = self._manager.best_step()
+        return None if step is None else (step, _score_of(self._manager.metrics(step)))
+
+    def save(
+        self,
+        step: int,
+        state: Any,
+        extra: dict[str, Any],
+        *,
+        score: float | None = None,
+    ) -> None:
         """Starts a save; arrays are copied before this returns.
+
+        Args:
+            step: names the checkpoint.
+            state: of arrays.
+            extra: plain JSON values.
+            score: by which the best is chosen; None for none.
 
         Raises:
             OSError: the disk has no room for it; what is saved already stays.
@@ -61,6 +91,7 @@ class Checkpointer:
             args=ocp.args.Composite(
                 state=ocp.args.StandardSave(state), extra=ocp.args.JsonSave(extra)
             ),
+            metrics=None if score is None else {_SCORE: score},
         )
 
     def restore(self, template: Any, step: int | None = None) -> tuple[Any, dict]:
@@ -88,3 +119,7 @@ class Checkpointer:
     def close(self) -> None:
         """Waits and frees the threads."""
         self._manager.close()
+
+
+def _score_of(metrics: Mapping[str, float]) -> float:
+    return metrics[_SCORE]

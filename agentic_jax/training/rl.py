@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,7 +14,6 @@ import numpy as np
 from absl import logging
 
 from agentic_jax.batch import Batch, Scores
-from agentic_jax.data.tasks import TaskStream
 from agentic_jax.evaluation.benchmark import play_benchmark, report
 from agentic_jax.losses.correction import mismatch_report
 from agentic_jax.monitor import stats, trace, truth
@@ -28,7 +28,9 @@ from agentic_jax.sources import Model
 from agentic_jax.training import processes
 from agentic_jax.training.build import build_device
 from agentic_jax.training.checkpoint import Checkpointer
+from agentic_jax.training.conditions import EarlyStop, value_of
 from agentic_jax.training.rollouts import Rollouts, rollouts_of
+from agentic_jax.training.stages import Stages, stage_table
 from agentic_jax.training.state import TrainState
 from agentic_jax.training.update import (
     Device,
@@ -55,6 +57,9 @@ def train(
 ) -> tuple[Model, Any]:
     """Runs the recipe up to its num_steps; returns the model and its new parameters.
 
+    It ends before where early_stop says so, with a warning that tells why and where the
+    best checkpoint is; started again, it only says so once more.
+
     Starts from the newest checkpoint in workdir if there is one. Leaves there
     config.json, checkpoints, metrics.jsonl, TensorBoard events and trajectories. Where
     several processes have joined, all call this and process 0 writes.
@@ -79,6 +84,8 @@ async def _train(
     num_steps, evals = config["num_steps"], config["eval"]["every"]
     keep, saves = config["checkpoint"]["keep"], config["checkpoint"]["every"]
     logging.info("batch arithmetic:\n%s", batch_table(config))
+    if recipe.stages:
+        logging.info("stages:\n%s", stage_table(config))
     async with contextlib.AsyncExitStack() as stack:
         checkpoints = Checkpointer(workdir / "checkpoints", keep=keep)
         stack.callback(checkpoints.close)
@@ -87,7 +94,7 @@ async def _train(
             workdir, config, latest=checkpoints.latest(), write=processes.is_writer()
         )
         model = recipe.model()
-        stream = TaskStream(recipe.tasks(), config["seed"], recipe.draw)
+        stages, early = Stages(recipe), EarlyStop(config["early_stop"])
         held_out = recipe.eval_tasks()[: config["eval"]["problems"]]
         device, state = build_device(
             recipe, model, temperature=config["rollout"]["temperature"]
@@ -95,7 +102,8 @@ async def _train(
         ref_params = _reference(config, state)
         if first:
             state, extra = checkpoints.restore(state)
-            stream.restore(extra["stream"])
+            stages.restore(extra["stages"], extra["stream"])
+            early.restore(extra["early_stop"])
         journal = None
         if processes.is_writer():
             journal = Journal(workdir, config, first=first)
@@ -108,10 +116,12 @@ async def _train(
         advance = stack.enter_context(
             progress("train", num_steps, unit="step", initial=first)
         )
-        source = rollouts_of(recipe, services, stream, first=first, last=num_steps)
+        source = rollouts_of(stages, services, first=first, last=num_steps)
         stack.push_async_callback(source.aclose)
         clock = Clock()
         for step in range(first, num_steps):
+            if early.reason:
+                break
             with _profile(workdir, on=step in profile_steps):
                 rollouts, stream_state = await anext(source)
                 clock.lap("rollout")
@@ -122,9 +132,13 @@ async def _train(
                 await services.engine.update_weights(weights, step + 1)
                 clock.lap("publish")
             if evals and (step + 1) % evals == 0:
-                metrics |= await _evaluated(services, held_out, config, step + 1)
+                playing = stages.recipe.config
+                metrics |= await _evaluated(services, held_out, playing, step + 1)
                 clock.lap("eval")
-            metrics |= rollouts.metrics()
+            metrics |= rollouts.metrics() | stages.metrics()
+            if stages.tell(step, metrics):
+                stream_state = stages.stream.state()
+            early.tell(metrics)
             clock.lap("log")
             timing = clock.metrics(tokens=rollouts.num_tokens) | services.timing()
             timing["time/tools_s"] = rollouts.tool_seconds
@@ -147,13 +161,39 @@ async def _train(
                 )
             _log_line(step, num_steps, metrics, timing)
             clock.lap("log")
-            if (step + 1) % saves == 0 or step + 1 == num_steps:
+            if (step + 1) % saves == 0 or step + 1 == num_steps or early.reason:
                 if journal:  # A checkpoint has the rows of all its steps.
                     await asyncio.to_thread(journal.wait)
-                checkpoints.save(step + 1, state, {"stream": stream_state})
+                extra = {"stream": stream_state, "stages": stages.state()}
+                extra["early_stop"] = early.state()
+                best = config["checkpoint"]["best"]
+                score = value_of(best, metrics) if best else None
+                checkpoints.save(step + 1, state, extra, score=score)
             clock.lap("save")
             advance(1)
+        if early.reason:
+            _say_stopped(checkpoints, early.reason, config)
     return model, weights
+
+
+def _say_stopped(
+    checkpoints: Checkpointer, reason: str, config: Mapping[str, Any]
+) -> None:
+    checkpoints.wait()
+    best, name = checkpoints.best(), config["checkpoint"]["best"]
+    newest = checkpoints.latest()
+    where = f"the newest checkpoint is {checkpoints.directory / str(newest)}"
+    if best:
+        step, score = best
+        where += f", the best by {name} {checkpoints.directory / str(step)} ({score:g})"
+    logging.warning(
+        "stopped early, after %d of %d steps: %s; %s. To go on, change early_stop and "
+        "run the same command",
+        newest,
+        config["num_steps"],
+        reason,
+        where,
+    )
 
 
 def _profile(workdir: pathlib.Path, *, on: bool) -> contextlib.AbstractContextManager:
@@ -165,6 +205,7 @@ async def _evaluated(
     services: Services, tasks: Sequence[Task], config: Mapping[str, Any], step: int
 ) -> dict[str, float]:
     """Metrics over all held-out tasks, of which each process plays its share."""
+    services = dataclasses.replace(services, rollout=config["rollout"])
     share = processes.my_share(len(tasks))
     mine = tasks[share.start : share.stop]
     groups = await play_benchmark(

@@ -1,6 +1,7 @@
 """The host half of a training step: problems to rewarded and selected groups."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from agentic_jax.rewards.verifiers import policy_text
 from agentic_jax.rollout.collect import collect
 from agentic_jax.services import Services, make_player
 from agentic_jax.training.processes import exchange, my_share, num_processes
+from agentic_jax.training.stages import Stages
 from agentic_jax.trajectory import Sample, Task, Trajectory
 
 
@@ -79,9 +81,8 @@ class Rollouts:
 
 
 async def rollouts_of(
-    recipe: Recipe,
+    stages: Stages,
     services: Services,
-    stream: TaskStream,
     *,
     first: int,
     last: int,
@@ -94,14 +95,15 @@ async def rollouts_of(
     that is resumed samples the step that was under way once more, on newer weights.
 
     Args:
-        recipe, services, stream: see roll_out.
+        stages: give the recipe and the stream of each step; see roll_out.
+        services: open.
         first: step to begin with.
         last: step to end before.
 
     Raises:
         ValueError: overlap in a run of several processes.
     """
-    overlap = recipe.config["overlap"]
+    overlap = stages.recipe.config["overlap"]
     if overlap and num_processes() > 1:
         raise ValueError(
             f"overlap is on in a run of {num_processes()} processes, which exchange "
@@ -110,12 +112,14 @@ async def rollouts_of(
     ahead: asyncio.Task | None = None
     try:
         for step in range(first, last):
-            coming = ahead or roll_out(recipe, services, stream, step=step)
+            coming = ahead or roll_out(
+                stages.recipe, services, stages.stream, step=step
+            )
             rollouts = await coming
-            state = stream.state()
+            state = stages.stream.state()
             if overlap and step + 1 < last:
                 ahead = asyncio.create_task(
-                    roll_out(recipe, services, stream, step=step + 1)
+                    roll_out(stages.recipe, services, stages.stream, step=step + 1)
                 )
             yield rollouts, state
     finally:
@@ -134,7 +138,7 @@ async def roll_out(
 
     Args:
         recipe: gives reward and selection.
-        services: open.
+        services: open; what trajectories may use is the recipe's.
         stream: of training problems; as many are taken as are played, and it is told
             their scores.
         step: of training; part of every seed.
@@ -143,6 +147,7 @@ async def roll_out(
         RuntimeError: more trajectories were lost to faults than allowed.
     """
     config = recipe.config
+    services = dataclasses.replace(services, rollout=config["rollout"])
     wanted = config["prompts_per_step"]
     rng = np.random.default_rng([config["seed"], step, 1])
     played: list[list[Sample]] = []

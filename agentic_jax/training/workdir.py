@@ -11,7 +11,7 @@ from absl import logging
 from agentic_jax.config import changed_keys
 
 # How far, and on which devices; neither changes what is computed but by rounding.
-MAY_CHANGE = ("num_steps", "mesh", "batch.rows_per_microbatch")
+MAY_CHANGE = ("num_steps", "early_stop", "mesh", "batch.rows_per_microbatch")
 
 
 def open_workdir(

@@ -98,8 +98,8 @@ def test_aepos_pilot_sets_how_many_start_from_the_problem(entropies, roots):
     play, asked = player(entropies=entropies)
     asyncio.run(aepo(play, 6, [0], **AEPO, shared="once"))
     assert asked[0] == (0, 0)
-    assert [g for g, after in asked if not after][:roots] == list(range(roots))
-    assert sum(after > 0 for _, after in asked) == 6 - roots
+    first_branch = next((i for i, (_, after) in enumerate(asked) if after), 6)
+    assert first_branch == roots
 
 
 def test_aepo_without_a_tool_call_plays_from_the_problem():

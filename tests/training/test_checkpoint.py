@@ -48,6 +48,20 @@ def test_only_the_newest_are_kept(tmp_path):
     checkpoints.close()
 
 
+def test_the_best_is_kept_beside_the_newest(tmp_path):
+    checkpoints = Checkpointer(tmp_path, keep=1)
+    assert checkpoints.best() is None
+    for step, score in ((1, 0.5), (2, 0.9), (3, None), (4, 0.9), (5, 0.1), (6, None)):
+        checkpoints.save(step, make_state(float(step)), {}, score=score)
+    checkpoints.wait()
+    assert checkpoints.best() == (4, 0.9)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["4", "6"]
+    checkpoints.close()
+    again = Checkpointer(tmp_path, keep=1)
+    assert (again.best(), again.latest()) == ((4, 0.9), 6)
+    again.close()
+
+
 def test_an_empty_directory_has_nothing_to_restore(tmp_path):
     checkpoints = Checkpointer(tmp_path, keep=1)
     with pytest.raises(FileNotFoundError, match="no checkpoint in"):
