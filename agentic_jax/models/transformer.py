@@ -35,7 +35,7 @@ from agentic_jax.models.cache import KVCache, cached_attention
 from agentic_jax.models.config import ModelConfig
 from agentic_jax.models.mlp import GatedMlp, rms_norm
 from agentic_jax.models.moe import MoeMlp
-from agentic_jax.sharding import ROWS, constrain
+from agentic_jax.sharding import FSDP, ROWS, constrain
 
 Params = Mapping[str, Any]
 
@@ -85,7 +85,10 @@ class Transformer(nn.Module):
         layers = self.param("layers", _init_layers, config)
         if not config.tie_embeddings:
             self.param("head", _init_head, config)  # Applied by `head`.
-        hidden = _look_up(embed, tokens, config)
+        mesh = jax.sharding.get_abstract_mesh()
+        alone = self.is_initializing() or mesh.empty or mesh.size == 1
+        look_up = _look_up if alone else _look_up_on_mesh
+        hidden = look_up(embed, tokens, config)
         cos_sin = rotary_cos_sin(positions, config)
         # Initialization has rows of one token, which not every kernel takes.
         name = "dense" if self.is_initializing() else config.attention
@@ -186,13 +189,39 @@ def _init_head(key: jax.Array, config: ModelConfig) -> Params:
 
 
 def _look_up(embed: Params, tokens: jax.Array, config: ModelConfig) -> jax.Array:
-    """[B, T, D] embeddings; the table is gathered over fsdp, not the rows moved.
+    """[B, T, D] embeddings in config.dtype.
 
-    Rows are taken before they are rounded to config.dtype, so that the gradient of a
-    frequent token is a sum in the table's own dtype.
+    Rows are taken before they are rounded, so that the gradient of a frequent token is
+    a sum in the table's own dtype.
     """
-    table = constrain(embed["embedding"], P("tensor"))
-    return jnp.take(table, tokens, axis=0).astype(config.dtype)
+    return jnp.take(embed["embedding"], tokens, axis=0).astype(config.dtype)
+
+
+def _look_up_on_mesh(
+    embed: Params, tokens: jax.Array, config: ModelConfig
+) -> jax.Array:
+    """_look_up under jax.set_mesh, where the table stays cut.
+
+    A device looks up its words and its part of the width for the rows of all devices
+    that share the width, and they exchange what they found. A gathered table, and its
+    gradient before that is scattered, would take 4 V D bytes each on every device.
+    """
+
+    def local(table: jax.Array, tokens: jax.Array) -> jax.Array:
+        tokens = jax.lax.all_gather(tokens, FSDP, axis=0, tiled=True)
+        words = tokens - jax.lax.axis_index("tensor") * len(table)
+        here = (words >= 0) & (words < len(table))
+        found = _look_up({"embedding": table}, jnp.where(here, words, 0), config)
+        found = jax.lax.psum(jnp.where(here[..., None], found, 0), "tensor")
+        return jax.lax.all_to_all(found, FSDP, split_axis=0, concat_axis=2, tiled=True)
+
+    spread = jax.shard_map(
+        local,
+        in_specs=(P("tensor", FSDP), ROWS),
+        out_specs=P(*ROWS, None),
+        check_vma=False,
+    )
+    return spread(embed["embedding"], tokens)
 
 
 def _attend_rows(name: str, segment_ids: jax.Array, positions: jax.Array) -> Callable:
