@@ -22,6 +22,11 @@ LIMITS = {
         "the chat template writes these conversations in another way than they were "
         "sampled; serve the policy with a template that does not",
     ),
+    "tool/extinct": (
+        0.0,
+        "under 5% of the trajectories call a tool; a policy that reasons at length "
+        "unlearns it: start from SFT on tool use, or reward calls",
+    ),
     "policy/mismatch_kl": (
         0.01,
         "the engine's log-probabilities are far from the trainer's: compare their "

@@ -16,7 +16,7 @@ from absl import logging
 from agentic_jax.batch import Batch, Scores
 from agentic_jax.evaluation.benchmark import play_benchmark, report
 from agentic_jax.losses.correction import mismatch_report
-from agentic_jax.monitor import stats, trace, truth
+from agentic_jax.monitor import behavior, stats, trace, truth
 from agentic_jax.monitor.clock import Clock
 from agentic_jax.monitor.journal import Journal
 from agentic_jax.monitor.progress import progress
@@ -136,6 +136,9 @@ async def _train(
                 metrics |= await _evaluated(services, held_out, playing, step + 1)
                 clock.lap("eval")
             metrics |= rollouts.metrics() | stages.metrics()
+            metrics |= behavior.extinction(
+                rollouts.trajectories, has_tools=bool(services.tools)
+            )
             if stages.tell(step, metrics):
                 stream_state = stages.stream.state()
             early.tell(metrics)
@@ -212,7 +215,10 @@ async def _evaluated(
         services, mine, config=config, step=step, first=share.start
     )
     done = report(
-        processes.exchange(groups), decode=services.chat.decode, seed=config["seed"]
+        processes.exchange(groups),
+        decode=services.chat.decode,
+        seed=config["seed"],
+        runs=config["eval"]["runs"],
     )
     return done.metrics()
 
@@ -243,6 +249,8 @@ def _learn(
     clock.lap("score")
     targets = step_targets(device, packed, scores)
     measured = _score_metrics(scores, packed.batch)
+    rounds = behavior.rounds_of(packed, scores.entropy)
+    measured |= behavior.entropy_stats(rounds) | behavior.deliberation_stats(rounds)
     scheduled = {
         option: float(value(step, measured["policy/entropy"]))
         for option, value in recipe.schedules.items()

@@ -10,7 +10,7 @@ import numpy as np
 from absl import logging
 
 from agentic_jax.data.tasks import TaskStream
-from agentic_jax.monitor import stats
+from agentic_jax.monitor import behavior, stats
 from agentic_jax.monitor.progress import progress
 from agentic_jax.recipe import Recipe
 from agentic_jax.rewards.verifiers import policy_text
@@ -70,6 +70,8 @@ class Rollouts:
         kept = sum(len(group) for group in self.kept)
         return {
             **stats.reward_stats(self.played),
+            **behavior.group_stats(self.played),
+            **behavior.label_stats(self.trajectories),
             **stats.rollout_stats(self.trajectories),
             **stats.tool_stats(self.trajectories),
             **stats.staleness_stats(self.trajectories, version=self.step),
