@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -118,3 +120,42 @@ def test_few_row_counts_ever_occur():
 def test_nothing_to_pack_is_an_error():
     with pytest.raises(ValueError, match="no sample to pack"):
         pack([[]], length=4, rows_multiple=1)
+
+
+def branch(shared, *turns):
+    return dataclasses.replace(trajectory([1, 2], *turns), shared_turns=shared)
+
+
+def test_turns_that_branches_share_are_marked_in_all_but_the_first():
+    head, tail = turn([3, 4], [5], ["ok"]), turn([6])
+    parent = branch(0, head, tail)
+    groups = [[parent, branch(1, head, turn([7])), branch(2, head, tail, turn([8]))]]
+    batch, row, segment = pack_rows(
+        groups[0], prompt_ids=[1, 1, 1], length=8, rows_multiple=1
+    )
+    shared = [
+        batch.tokens[r][(batch.segment_ids[r] == s) & batch.shared_mask[r]].tolist()
+        for r, s in zip(row, segment, strict=True)
+    ]
+    assert shared == [[], [3, 4], [3, 4, 6]]
+    assert batch.mask[batch.shared_mask].all()
+
+
+def test_of_turns_whose_owner_is_gone_the_first_branch_left_is_trained():
+    head = turn([3, 4], [5], ["ok"])
+    groups = [branch(1, head, turn([7])), branch(1, head, turn([8]))]
+    batch, row, _ = pack_rows(groups, prompt_ids=[1, 1], length=8, rows_multiple=1)
+    assert not batch.shared_mask[row[0]].any()
+    assert batch.shared_mask[row[1]].sum() == 2
+    # Of another prompt, or with other tokens, it is no owner.
+    batch, _, _ = pack_rows(groups, prompt_ids=[1, 2], length=8, rows_multiple=1)
+    assert not batch.shared_mask.any()
+    other = [branch(0, turn([3, 9], [5], ["ok"])), groups[1]]
+    batch, _, _ = pack_rows(other, prompt_ids=[1, 1], length=8, rows_multiple=1)
+    assert not batch.shared_mask.any()
+
+
+def test_call_markup_lies_where_it_was_written():
+    call = dataclasses.replace(turn([3, 4, 6], [5], ["ok"]), call_spans=((1, 3),))
+    batch, _, _ = packed(trajectory([1, 2], call, turn([6])))
+    np.testing.assert_array_equal(batch.call_mask[0], [0, 0, 0, 1, 1, 0, 0, 0])

@@ -100,7 +100,14 @@ def _trajectory(statuses: Sequence[CallStatus], *, tokens: int) -> Trajectory:
     ids = np.arange(1, tokens + 1, dtype=np.int32)
     logprobs = np.full(tokens, -0.5, np.float32)
     turns = [
-        Turn(ids, logprobs, 0, (CallRecord(call, ToolResult("4", s), 0.1),), ids[:2])
+        Turn(
+            token_ids=ids,
+            logprobs=logprobs,
+            weight_version=0,
+            calls=(CallRecord(call, ToolResult("4", s), 0.1),),
+            result_token_ids=ids[:2],
+            call_spans=((1, 3),),
+        )
         for s in statuses
     ]
     turns.append(Turn(ids, logprobs, 0))

@@ -128,3 +128,21 @@ def test_tagged_search_calls():
 def test_an_unknown_format_is_named():
     with pytest.raises(ValueError, match="'hermse'.*hermes"):
         parse_calls("", format="hermse")
+
+
+HERMES = ["<tool_call>{}</tool_call>", "<tool_call>3</tool_call>"]
+TAGGED = ["<search>q</search>", "<python></python>"]
+
+
+@pytest.mark.parametrize(
+    "text, format, pieces",
+    [
+        ("a <tool_call>{}</tool_call>b<tool_call>3</tool_call>", "hermes", HERMES),
+        ("x<search>q</search>y<python></python>", "tagged_search", TAGGED),
+        (' {"name": "f", "parameters": {}} ', "llama3", []),
+    ],
+)
+def test_spans_hold_each_call_with_its_tags(text, format, pieces):
+    found = parse_calls(text, format=format)
+    assert [text[a:b] for a, b in found.spans] == (pieces or [text])
+    assert len(found.calls) == len(found.spans)

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -13,6 +14,7 @@ from agentic_jax.tools.base import Tool
 from agentic_jax.trajectory import Task, ToolResult
 
 TASK = Task("t", ({"role": "user", "content": "2+2?"},), "4")
+PARAMS = SamplingParams(max_tokens=1)
 LIMITS = Limits(max_prompt_tokens=200, max_response_tokens=2_000, max_turns=4)
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 2}}\n</tool_call>'
 END = "<|im_end|>"
@@ -34,18 +36,27 @@ TOOLS = {
 CHAT = Chat(train_tokenizer([], vocab_size=263), tuple(TOOLS.values()))
 
 
-def play(replies, *, limits=LIMITS, engine=None):
+def play(
+    replies,
+    *,
+    limits=LIMITS,
+    engine=None,
+    tools=TOOLS,
+    after=(),
+    sampling=PARAMS,
+):
     engine = engine or ScriptedEngine({"s": replies}, encode=CHAT.encode)
     return asyncio.run(
         run_episode(
             TASK,
             engine,
             chat=CHAT,
-            tools=TOOLS,
+            tools=tools,
             limits=limits,
-            sampling=SamplingParams(max_tokens=1),
+            sampling=sampling,
             seed_of_turn=lambda k: k,
             session="s",
+            after=after,
         )
     )
 
@@ -176,3 +187,59 @@ def test_a_stop_string_keeps_its_tag_and_the_end_of_turn_is_ours():
     assert CHAT.decode(done.turns[0].token_ids).endswith("</tool_call>")
     assert done.turns[0].result_token_ids[0] == CHAT.end_of_turn_id
     assert statuses(done)[0] == "ok"
+
+
+def test_an_episode_goes_on_after_turns_of_another_one():
+    first = play([CALL + END, "\\boxed{4}" + END])
+    asked = []
+
+    def say(context):
+        asked.append(context)
+        return "\\boxed{5}" + END
+
+    engine = ScriptedEngine(say, encode=CHAT.encode)
+    done = play((), engine=engine, after=first.turns[:1])
+    assert len(done.turns) == 2 and done.turns[0] is first.turns[0]
+    (context,) = asked
+    size = len(context)
+    np.testing.assert_array_equal(context, first.token_ids[:size])
+    assert CHAT.decode(done.turns[1].token_ids) == "\\boxed{5}" + END
+    left = Limits(200, first.num_response_tokens, 4)
+    assert play((), limits=left, engine=engine, after=first.turns[:1]).stop == "answer"
+
+
+def test_tools_with_a_state_are_brought_to_where_the_other_episode_had_them():
+    made = []
+
+    @contextlib.asynccontextmanager
+    async def opened():
+        total = 0
+
+        async def add(a: int, b: int) -> ToolResult:
+            nonlocal total
+            total += a + b
+            made.append(total)
+            return ToolResult(str(total), "ok")
+
+        yield dataclasses.replace(TOOLS["add"], run=add)
+
+    counting = {"add": dataclasses.replace(TOOLS["add"], open=opened)}
+    first = play([CALL + END, CALL + END, "no" + END], tools=counting)
+    assert [c.result.text for c in first.calls] == ["4", "8"]
+    made.clear()
+    engine = ScriptedEngine({"s": [CALL + END, "no" + END]}, encode=CHAT.encode)
+    done = play((), engine=engine, after=first.turns[:1], tools=counting)
+    assert [c.result.text for c in done.calls] == ["4", "8"] and made == [4, 8]
+
+
+def test_a_turn_says_which_of_its_tokens_are_its_call():
+    (turn, _) = play(["hm " + CALL + END, "no" + END]).turns
+    ((start, end),) = turn.call_spans
+    assert CHAT.decode(turn.token_ids[start:end]) == CALL
+    assert CHAT.decode(turn.token_ids[:start]) == "hm "
+
+
+def test_a_turn_has_the_entropy_of_its_first_tokens_where_it_is_told():
+    assert play(["no" + END]).turns[0].entropy is None
+    params = SamplingParams(max_tokens=1, top_logprobs=3)
+    assert play(["no" + END], sampling=params).turns[0].entropy == 0.0

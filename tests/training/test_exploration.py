@@ -1,5 +1,7 @@
 """Whole steps of recipes that branch or reward calls, with a policy that calls."""
 
+import dataclasses
+import functools
 import json
 import logging
 
@@ -7,10 +9,17 @@ import jax
 import numpy as np
 import pytest
 
+from agentic_jax.batch import Scores
+from agentic_jax.losses.aggregation import token_mean_weights
+from agentic_jax.losses.correction import no_correction
+from agentic_jax.losses.credit import group_normalized
 from agentic_jax.monitor.trace import read_trace, trace_path
+from agentic_jax.packing import pack
 from agentic_jax.recipe import build_rl
 from agentic_jax.rollout.engine import Completion
 from agentic_jax.training import rl
+from agentic_jax.training.update import make_targets_fn
+from tests.fakes import sample, turn
 from tests.training.test_rl import tiny, without_time
 
 ARPO = {
@@ -178,3 +187,29 @@ def test_branching_without_entropies_is_refused():
     config.rollout.top_logprobs = 0
     with pytest.raises(ValueError, match="set rollout.top_logprobs = 10"):
         build_rl(config)
+
+
+def test_turns_that_are_trained_elsewhere_have_credit_but_no_weight():
+    parent = [turn([3, 4], [5], ["ok"]), turn([6])]
+    group = [sample([1, 2], *parent), sample([1, 2], parent[0], turn([7]), reward=0.0)]
+    group[1] = dataclasses.replace(
+        group[1],
+        trajectory=dataclasses.replace(group[1].trajectory, shared_turns=1),
+    )
+    batch, outcome = pack([group], length=8, rows_multiple=2)
+    zeros = np.zeros(batch.tokens.shape, np.float32)
+    targets_fn = make_targets_fn(
+        functools.partial(group_normalized, eps=0.0),
+        token_mean_weights,
+        no_correction,
+    )
+    targets = targets_fn(outcome, Scores(zeros, zeros), batch, num_updates=1)
+    # [3, 4] once, 6 and 7 are trained: 1/4 each. Rewards 1 and 0 have std 1/sqrt(2).
+    wanted = {3: [0.25, 0.0], 4: [0.25, 0.0], 6: [0.25], 7: [0.25]}
+    for token, weights in wanted.items():
+        found = np.asarray(targets.weights)[batch.tokens == token]
+        assert sorted(found, reverse=True) == pytest.approx(weights)
+    kept = np.asarray(targets.mask)[batch.tokens == 3]
+    assert sorted(kept) == [False, True]
+    credit = np.asarray(targets.advantages)[batch.tokens == 3]
+    assert sorted(credit) == pytest.approx([-0.70710678, 0.70710678])
