@@ -48,9 +48,16 @@ class Journal:
         """How many pieces are done."""
         return len(self._offsets)
 
-    def keys(self) -> list[Key]:
-        """Of what is done, ascending."""
-        return sorted(self._offsets)
+    def keys_within(self, *limits: int) -> list[Key]:
+        """Of what is done, ascending, each number of a key below its limit.
+
+        A run that asks for less than the one before leaves the rest alone.
+        """
+        return sorted(
+            key
+            for key in self._offsets
+            if all(number < limit for number, limit in zip(key, limits, strict=True))
+        )
 
     def add(self, key: Key, record: Any) -> None:
         """Appends a piece; it is with the operating system when this returns.

@@ -102,9 +102,8 @@ def curate_rl(
     with contextlib.closing(Journal(out / "scores.jsonl", made_of)) as journal:
         asyncio.run(_play(recipe, tasks, journal, options))
         scores: list[list[float]] = [[] for _ in tasks]
-        for p, g in journal.keys():
-            if p < len(tasks) and g < options["samples"]:
-                scores[p].append(journal.read((p, g)))
+        for p, g in journal.keys_within(len(tasks), options["samples"]):
+            scores[p].append(journal.read((p, g)))
     rates = [solve_rate(group) if group else None for group in scores]
     labels = [UNSCORED if rate is None else label_of(rate) for rate in rates]
     rows = [

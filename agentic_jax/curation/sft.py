@@ -22,7 +22,7 @@ from agentic_jax.chat.template import Chat
 from agentic_jax.chat.tokenizer import load_tokenizer
 from agentic_jax.config import OPEN, SLOT, bind, check
 from agentic_jax.curation.filters import SCORERS, best_of_each, first_failed
-from agentic_jax.curation.journal import Journal
+from agentic_jax.curation.journal import Journal, Key
 from agentic_jax.curation.play import PLAYERS, identity, in_parallel, play_missing
 from agentic_jax.data.retell import retell
 from agentic_jax.data.stitch import stitch
@@ -30,7 +30,7 @@ from agentic_jax.data.teacher import write_trajectories
 from agentic_jax.monitor.progress import progress
 from agentic_jax.recipe import Recipe
 from agentic_jax.services import Services, open_services
-from agentic_jax.trajectory import Task, Trajectory, from_json, to_json
+from agentic_jax.trajectory import Trajectory, from_json, to_json
 
 Finish = Callable[[Trajectory], Trajectory | None]
 SFT_OPTIONS = {
@@ -50,7 +50,7 @@ SFT_OPTIONS = {
 class _Piece:
     """A played trajectory that passed the filters."""
 
-    key: tuple[int, ...]
+    key: Key
     source: str
     score: float
     tokens: int
@@ -170,7 +170,8 @@ async def _run(
             record=to_json,
         )
         chat, finish = finishing(services)
-        pieces, dropped = _filtered(journal, tasks, options, chat, finish)
+        keys = journal.keys_within(len(tasks), options["samples"])
+        pieces, dropped = _filtered(journal, keys, options, chat, finish)
         if options["scorer"]["name"] != "none":
             scores = stack.enter_context(
                 contextlib.closing(
@@ -188,7 +189,7 @@ async def _run(
         write_trajectories(out / "trajectories.jsonl", kept)
     summary = {
         "problems": len(tasks),
-        "played": sum(key[0] < len(tasks) for key in journal.keys()),
+        "played": len(keys),
         "lost_to_faults": faults,
         "kept": len(chosen),
         "dropped": dict(dropped),
@@ -205,16 +206,14 @@ async def _run(
 
 def _filtered(
     journal: Journal,
-    tasks: Sequence[Task],
+    keys: Sequence[Key],
     options: Mapping[str, Any],
     chat: Chat,
     finish: Finish,
 ) -> tuple[list[_Piece], collections.Counter[str]]:
     """What passes the filters, with the verifier's scores, and how many do not."""
     pieces, dropped = [], collections.Counter()
-    for key in journal.keys():
-        if key[0] >= len(tasks) or key[1] >= options["samples"]:
-            continue  # Of an earlier run that asked for more.
+    for key in keys:
         trajectory = finish(from_json(journal.read(key)))
         reason = (
             "no_step"

@@ -10,12 +10,13 @@ from configs.curation import default
 PLAYER = "tests.curation.players:counting_player"
 
 
-def recipe(problems=6, **changes):
+def recipe(problems=6, rollout=None, **changes):
     config = quickstart.get_config("tiny")
     config.tools = {}
     config.sandbox = {"name": "none"}
     config.verifier = {"name": "math", "equality": "strict"}
     config.tasks.count = problems
+    config.rollout.update(rollout or {})
     for key, value in changes.items():
         config[key] = value
     return dataclasses.replace(build_rl(config), model=_model)

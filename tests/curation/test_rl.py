@@ -10,9 +10,9 @@ from tests.curation.recipes import options, player, recipe
 RIGHTS = (0, 1, 2, 4, 6, 8)  # Of 8: unsolved, hard, hard, medium, easy, solved.
 
 
-def curated(out, rights=RIGHTS, problems=6, log="", **changes):
+def curated(out, rights=RIGHTS, problems=6, log="", rollout=None, **changes):
     asked = options("rl", player=player(rights=rights, log=str(log)), **changes)
-    return curate_rl(recipe(problems), out, asked)
+    return curate_rl(recipe(problems, rollout=rollout), out, asked)
 
 
 def test_problems_get_rates_and_bins_and_those_without_a_signal_go(tmp_path):
@@ -73,7 +73,8 @@ def test_nothing_is_played_twice_and_more_may_be_asked_for(tmp_path):
     kept = journal[:-40].count(b"\n") - 1
     assert 0 < kept < 12
     assert len(played) == 12 + 24 - kept
-    curated(out, log=log, problems=6, samples=2, rights=(1,))  # Less is no new rollout.
+    fewer = curated(out, log=log, problems=6, samples=2, rights=(1,))
+    assert fewer["labels"]["medium"] == 6  # One of two.
     assert len(log.read_text().split("\n")[:-1]) == len(played)
 
 
@@ -81,6 +82,9 @@ def test_rollouts_of_another_policy_are_not_taken_over(tmp_path):
     curated(tmp_path)
     with pytest.raises(ValueError, match=r"other settings.*\n.*player.rights: .* -> "):
         curated(tmp_path, rights=(1,))
+    curated(tmp_path, rollout={"concurrency": 2})
+    with pytest.raises(ValueError, match="  rollout.temperature: 1.0 -> 0.5$"):
+        curated(tmp_path, rollout={"temperature": 0.5})
     with pytest.raises(ValueError, match="  tasks: '.*' -> '"):
         curated(tmp_path, problems=7)
 

@@ -44,6 +44,9 @@ def test_filters_change_without_a_new_rollout(tmp_path):
     }
     assert summary["kept"] == summary["problems_kept"] == 3
     assert log.read_text().count("\n") == 8
+    summary = curated(tmp_path / "out", log=log, samples=1)
+    assert (summary["played"], summary["kept"]) == (4, 4)
+    assert log.read_text().count("\n") == 8
 
 
 def test_a_scorer_ranks_and_its_scores_are_kept(tmp_path):
@@ -167,7 +170,12 @@ def test_a_scorer_over_http_reads_turns_and_results(scorer):
             ],
         }
     ]
-    for bad in ((500, b""), (200, b"[]"), (200, b'{"score": "?"}'), (200, b"{")):
+    for bad in (
+        (500, b'{"score": 1}'),
+        (200, b"[]"),
+        (200, b'{"score": "?"}'),
+        (200, b"{"),
+    ):
         scorer.answers = [bad]
         with pytest.raises(
             OSError, match="the scorer http.* failed on task t: .*resum"
