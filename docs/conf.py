@@ -1,5 +1,7 @@
 """How Sphinx makes the documentation: these pages, and a reference of the package."""
 
+import re
+
 project = "agentic_jax"
 extensions = [
     "myst_parser",
@@ -25,26 +27,35 @@ apidoc_modules = [
 autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 
+FIELDS = ("Args:", "Attributes:", "Raises:")
+MARKUP = re.compile(r"[*|]|_(?!\w)")
+
 
 def as_restructured_text(app, what, name, obj, options, lines):
-    """Docstrings are plain text: keeps their stars, formulas and hanging indents.
+    """Docstrings are plain text: keeps their signs, formulas and hanging indents.
 
     A block that is indented under a paragraph is a formula or an example.
     """
-    text, inside, above, heading = [], False, "", ""
+    text, formula, heading, above, before = [], False, "", "", ""
     for line in lines:
-        indent = len(line) - len(line.lstrip())
+        indent = _indent(line)
         if line.strip() and not indent:
-            inside, heading = False, line.strip()
-        new_block = not above.strip() and not inside
-        if indent >= 4 and new_block and not heading.endswith(":"):
+            formula, heading = False, line.strip()
+        if indent >= 4 and not above.strip() and not formula and heading[-1:] != ":":
             text += ["::", ""]
-            inside = True
-        if above.strip() and line.strip() and indent < len(above) - len(above.lstrip()):
+            formula = True
+        entry = heading in FIELDS and _indent(above) == 4  # Napoleon reads these.
+        ends = above.strip() and line.strip() and indent < _indent(above)
+        begins = above.strip() and indent > _indent(above) == _indent(before)
+        if ends or (begins and before.strip() and not entry):
             text.append("")
-        text.append(line if inside else line.replace("*", r"\*"))
-        above = line
+        text.append(line if formula else MARKUP.sub(r"\\\g<0>", line))
+        before, above = above, line
     lines[:] = text
+
+
+def _indent(line):
+    return len(line) - len(line.lstrip())
 
 
 def setup(app):
