@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import keystr
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from agentic_jax.models.config import ModelConfig, from_hf, to_hf
+from agentic_jax.models.shards import INDEX, SINGLE, write_shards
 from agentic_jax.models.transformer import Transformer
 
 _LAYER = "model.layers.{}."
@@ -46,8 +46,6 @@ _NAMES = {  # Our path -> Hugging Face's name; {} is the layer, then the expert.
     },
 }
 _CONFIG = "config.json"
-_SINGLE = "model.safetensors"
-_INDEX = "model.safetensors.index.json"
 
 
 def param_shapes(config: ModelConfig) -> Any:
@@ -183,7 +181,12 @@ def write(
         if copy_from is not None:
             _copy_others(pathlib.Path(copy_from), part)
         (part / _CONFIG).write_text(json.dumps(to_hf(config), indent=2) + "\n")
-        _write_shards(tensors, part, max_shard_bytes)
+        write_shards(
+            {name: tensor.nbytes for name, tensor in tensors.items()},
+            lambda name: {name: tensors[name]},
+            part,
+            max_shard_bytes=max_shard_bytes,
+        )
 
 
 @contextlib.contextmanager
@@ -202,13 +205,6 @@ def new_directory(path: pathlib.Path) -> Iterator[pathlib.Path]:
         part.rename(path)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def write_file(tensors: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
-    """Writes one safetensors file that transformers and other users can read."""
-    # transformers refuses files that do not name a format.
-    save_file(dict(tensors), path, metadata={"format": "pt"})
-    path.chmod(0o644)  # safetensors makes it private; a server may be another user.
 
 
 def hf_name(ours: str, *index: int) -> str:
@@ -302,18 +298,18 @@ def _read_slice(
 
 def _open_tensors(path: pathlib.Path, stack: contextlib.ExitStack) -> dict[str, Any]:
     """Tensor name -> the open file that holds it."""
-    if (path / _INDEX).is_file():
-        index = _read_json(path / _INDEX)["weight_map"]
+    if (path / INDEX).is_file():
+        index = _read_json(path / INDEX)["weight_map"]
         files = sorted(set(index.values()))
-    elif (path / _SINGLE).is_file():
-        files = [_SINGLE]
+    elif (path / SINGLE).is_file():
+        files = [SINGLE]
     else:
-        raise FileNotFoundError(f"{path} holds neither {_SINGLE} nor {_INDEX}")
+        raise FileNotFoundError(f"{path} holds neither {SINGLE} nor {INDEX}")
     tensors = {}
     for name in files:
         if not (path / name).is_file():
             raise FileNotFoundError(
-                f"{path / _INDEX} names {name}, which is not there; copy it again"
+                f"{path / INDEX} names {name}, which is not there; copy it again"
             )
         try:
             opened = stack.enter_context(safe_open(path / name, framework="numpy"))
@@ -342,29 +338,6 @@ def _check_names(
 def _some(names: list[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return (", ".join(names[:3]) or "none") + more
-
-
-def _write_shards(
-    tensors: Mapping[str, np.ndarray], path: pathlib.Path, max_shard_bytes: int
-) -> None:
-    shards, size = [{}], 0
-    for name, tensor in tensors.items():
-        if shards[-1] and size + tensor.nbytes > max_shard_bytes:
-            shards.append({})
-            size = 0
-        shards[-1][name] = tensor
-        size += tensor.nbytes
-    if len(shards) == 1:
-        write_file(shards[0], path / _SINGLE)
-        return
-    weight_map = {}
-    for number, shard in enumerate(shards, start=1):
-        name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        write_file(shard, path / name)
-        weight_map.update(dict.fromkeys(shard, name))
-    total = sum(tensor.nbytes for tensor in tensors.values())
-    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-    (path / _INDEX).write_text(json.dumps(index, indent=2) + "\n")
 
 
 def _copy_others(source: pathlib.Path, target: pathlib.Path) -> None:

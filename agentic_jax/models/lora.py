@@ -16,6 +16,7 @@ import numpy as np
 
 from agentic_jax.models import hf_weights
 from agentic_jax.models.config import LoraConfig, ModelConfig
+from agentic_jax.models.shards import write_file
 from agentic_jax.models.transformer import Transformer
 
 Params = Mapping[str, Any]
@@ -35,6 +36,11 @@ def init_adapter(key: jax.Array, config: ModelConfig) -> Params:
         return _adapters_of(params)
 
     return jax.jit(draw)(key)
+
+
+def adapter_shapes(config: ModelConfig) -> Params:
+    """The tree of init_adapter with jax.ShapeDtypeStruct leaves."""
+    return _adapters_of(hf_weights.param_shapes(config))
 
 
 def join(base: Params, adapter: Params) -> Params:
@@ -99,7 +105,7 @@ def save_adapter(
         text = json.dumps(settings, indent=2) + "\n"
         (part / "adapter_config.json").write_text(text, "utf-8")
         tensors = _peft_tensors(adapter)
-        hf_weights.write_file(tensors, part / "adapter_model.safetensors")
+        write_file(tensors, part / "adapter_model.safetensors")
 
 
 def _product(lora_a: jax.Array, lora_b: jax.Array) -> jax.Array:

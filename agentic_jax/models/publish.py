@@ -21,8 +21,8 @@ from agentic_jax.models.hf_weights import (
     hf_tensors,
     new_directory,
     param_shapes,
-    write_file,
 )
+from agentic_jax.models.shards import write_shards
 
 
 def publish(
@@ -72,13 +72,19 @@ def publish(
         for leaf in leaves.values():
             _gathered(leaf, dtype)
         return path
+    width = jnp.dtype(dtype).itemsize
     try:
         _remove(path)
         with new_directory(path) as part:
             tokenizer.save_pretrained(part)
             text = json.dumps(to_hf(config), indent=2)
             (part / "config.json").write_text(text + "\n", "utf-8")
-            _write_weights(leaves, part, dtype=dtype, max_shard_bytes=max_shard_bytes)
+            write_shards(
+                {ours: width * math.prod(leaf.shape) for ours, leaf in leaves.items()},
+                lambda ours: hf_tensors(ours, _gathered(leaves[ours], dtype)),
+                part,
+                max_shard_bytes=max_shard_bytes,
+            )
         _remove_all_but(path, keep=keep)
     except (OSError, SafetensorError) as error:
         raise OSError(
@@ -87,43 +93,6 @@ def publish(
             "are whole: make room and go on"
         ) from error
     return path
-
-
-def _write_weights(
-    leaves: Mapping[str, Any],
-    path: pathlib.Path,
-    *,
-    dtype: str,
-    max_shard_bytes: int,
-) -> None:
-    width = jnp.dtype(dtype).itemsize
-    sizes = {ours: width * math.prod(leaf.shape) for ours, leaf in leaves.items()}
-    shards = _shards(sizes, max_shard_bytes)
-    weight_map = {}
-    for number, shard in enumerate(shards, start=1):
-        file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        tensors = {}
-        for ours in shard:
-            tensors |= hf_tensors(ours, _gathered(leaves[ours], dtype))
-        write_file(tensors, path / (file if len(shards) > 1 else "model.safetensors"))
-        weight_map |= dict.fromkeys(tensors, file)
-    if len(shards) > 1:
-        metadata = {"total_size": sum(sizes.values())}
-        index = {"metadata": metadata, "weight_map": weight_map}
-        text = json.dumps(index, indent=2)
-        (path / "model.safetensors.index.json").write_text(text + "\n", "utf-8")
-
-
-def _shards(sizes: Mapping[str, int], limit: int) -> list[list[str]]:
-    """Parameters in order, cut where a file would grow beyond the limit."""
-    shards, used = [[]], 0
-    for ours, size in sizes.items():
-        if shards[-1] and used + size > limit:
-            shards.append([])
-            used = 0
-        shards[-1].append(ours)
-        used += size
-    return shards
 
 
 def _gathered(leaf: Any, dtype: str) -> np.ndarray:
