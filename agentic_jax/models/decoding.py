@@ -67,7 +67,8 @@ def decode(
     """
     layers = unstack(params["layers"], config.num_layers)  # Once, not every step.
     params = {**params, "layers": layers}
-    projection = head(params, config).astype(config.dtype)
+    stored = {name: params[name] for name in ("embed", "head") if name in params}
+    stored = jax.tree.map(lambda x: x.astype(config.dtype), stored)
 
     def step(carry):
         i, token, position, left, tokens, logprobs, tops, cache = carry
@@ -78,6 +79,8 @@ def decode(
         )
         uniforms = position_uniforms(draws.seed, position + 1)
         options = draws.temperature, draws.top_p, draws.top_k
+        # Transposed outside of the loop, a tied head would be a copy, and a slow one.
+        projection = head(stored, config)
         logits = jnp.matmul(
             hidden[:, 0], projection, preferred_element_type=jnp.float32
         )

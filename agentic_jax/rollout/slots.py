@@ -141,10 +141,9 @@ class Slots:
             row.done = end
         return lines
 
-    @property
-    def num_unfilled(self) -> int:
-        """How many rows still wait for a prefill or a copy."""
-        return sum(row.done < row.planned for row in self._rows)
+    def missing(self) -> list[int]:
+        """How many tokens each row lacks that still waits for a prefill or a copy."""
+        return [r.planned - r.done for r in self._rows if r.done < r.planned]
 
     def tokens(self, index: int, positions: np.ndarray) -> np.ndarray:
         """The int32 tokens of a row at these positions."""

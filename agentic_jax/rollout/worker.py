@@ -48,10 +48,13 @@ class Worker:
         if deterministic:
             self._row_sizes, self._windows = (rows,), (length,)
             self._line_shapes = ((lines, line),)
-        else:  # A lone prefill takes the tokens of all lines in one.
-            self._row_sizes = _quarters(rows, least=1)
-            self._windows = _quarters(length, least=256)
-            self._line_shapes = ((lines, line), (1, min(lines * line, length)))
+        else:  # A lone prefill of many tokens takes those of all lines in one.
+            self._row_sizes = tuple(sorted({1, *_parts(rows, by=2, least=8)}))
+            self._windows = _parts(length, by=4, least=256)
+            self._line_shapes = (
+                *((count, line) for count in sorted({1, max(lines // 2, 1), lines})),
+                (1, min(lines * line, length)),
+            )
         self._slots = Slots(rows=rows, length=length, exact=deterministic)
         self.programs = Programs(
             params, config, rows=rows, length=length, num_steps=chunk
@@ -135,14 +138,25 @@ class Worker:
 
     def _fill(self) -> None:
         """Copies and prefills until the row of every running request is complete."""
-        while unfilled := self._slots.num_unfilled:
+        while missing := self._slots.missing():
             if copies := self._slots.take_copies(self._lines):
                 self._copy(copies)
             else:
-                shape = self._line_shapes[-1 if unfilled == 1 else 0]
+                shape = self._line_shape(missing)
                 lines = self._slots.take_lines(shape[0], chunk=shape[1])
                 need = 1 + max(positions[-1] for _, positions in lines)
                 self._prefill(lines, shape, _least(self._windows, need))
+
+    def _line_shape(self, missing: list[int]) -> tuple[int, int]:
+        """The smallest shape of a prefill for rows that miss so many tokens each.
+
+        It has a line for each row, and the tokens of one row in that line, or as much
+        of it as there is room for.
+        """
+        lines = min(len(missing), self._lines)
+        tokens = missing[0] if lines == 1 else 1
+        shapes = [s for s in self._line_shapes if s[0] >= lines and s[1] >= tokens]
+        return min(shapes or self._line_shapes[-1:], key=lambda s: s[0] * s[1])
 
     def _copy(self, copies: list[tuple[int, int]]) -> None:
         pairs = np.full((2, self._lines), self.programs.rows, np.int32)
@@ -267,11 +281,11 @@ class Worker:
                 )
 
 
-def _quarters(size: int, *, least: int) -> tuple[int, ...]:
-    """The size, a quarter of it (rounded up) and so on down to `least`, rising."""
+def _parts(size: int, *, by: int, least: int) -> tuple[int, ...]:
+    """The size, one `by`-th of it (rounded up) and so on down to `least`, rising."""
     sizes = [size]
     while sizes[-1] > least:
-        sizes.append(max(-(-sizes[-1] // 4), least))
+        sizes.append(max(-(-sizes[-1] // by), least))
     return tuple(reversed(sizes))
 
 

@@ -11,7 +11,7 @@ def ids(*tokens):
 def fill(slots, *, chunk=4):
     """Does what is to do; returns the copies and the prefilled positions by row."""
     copies, prefilled = [], {}
-    while slots.num_unfilled:
+    while slots.missing():
         if done := slots.take_copies(8):
             copies += done
             continue
@@ -186,4 +186,4 @@ def test_what_ends_before_it_is_filled_again_holds_nothing():
 def test_one_token_prompts_need_nothing():
     slots = Slots(rows=1, length=8, exact=True)
     assert slots.place("a", ids()) == 0
-    assert slots.num_unfilled == 0
+    assert slots.missing() == []
