@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import pathlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,12 @@ import numpy as np
 import pytest
 
 from agentic_jax.models import hf_weights
-from agentic_jax.rollout.engine import EngineError, SamplingParams
+from agentic_jax.rollout.engine import EngineError, SamplingParams, ServerLoad
+from agentic_jax.rollout.fleet import Fleet
 from agentic_jax.rollout.jax_engine import JaxEngine
 from agentic_jax.rollout.scripted import ScriptedEngine
+from agentic_jax.rollout.serve import Service, serve
+from agentic_jax.rollout.served import open_model
 from agentic_jax.rollout.sglang import SGLangServer
 from tests.rollout.processes import ROOT, serve_engine, serve_sglang
 from tests.rollout.small_models import publish_model, score, write_model
@@ -33,16 +37,21 @@ class Subject:
         path: of the model that it runs; None if its log-probabilities mean nothing.
         update: (path of other weights, version) puts them in.
         seeded: whether a seed alone fixes what is sampled.
+        servers: that are behind it, which are asked for their loads.
     """
 
     engine: Any
     path: pathlib.Path | None
     update: Callable[[pathlib.Path, int], Awaitable[None]]
     seeded: bool = True
+    servers: Sequence[Any] = ()
 
     async def load(self):
-        load = self.engine.load()
-        return await load if asyncio.iscoroutine(load) else load
+        loads = [server.load() for server in self.servers or [self.engine]]
+        if asyncio.iscoroutine(loads[0]):
+            loads = await asyncio.gather(*loads)
+        totals = zip(*(dataclasses.astuple(load) for load in loads), strict=True)
+        return ServerLoad(*(sum(total) for total in totals))
 
 
 @contextlib.asynccontextmanager
@@ -75,6 +84,32 @@ async def served(path):
 
 
 @contextlib.asynccontextmanager
+async def fleet(path):
+    async with contextlib.AsyncExitStack() as stack:
+        servers = []
+        for _ in range(2):
+            engine, model, params = open_model(
+                path, dtype="float32", deterministic=True, **SIZES
+            )
+            stack.push_async_callback(engine.close)
+            service = Service(engine, model, params=params, weight_version="default")
+            runner = await serve(service, host="127.0.0.1", port=0)
+            stack.push_async_callback(runner.cleanup)
+            host, port = runner.addresses[0][:2]
+            servers.append(SGLangServer(f"http://{host}:{port}", timeout_s=60.0))
+        engine = Fleet(
+            servers,
+            publish=lambda path, version: path,
+            length=SIZES["length"],
+            slice_tokens=16,
+            check_s=0.1,
+            params=path,
+        )
+        stack.push_async_callback(engine.close)
+        yield Subject(engine, path, engine.update_weights, servers=servers)
+
+
+@contextlib.asynccontextmanager
 async def sglang(path):
     python = os.environ.get("SGLANG_PYTHON", ROOT / ".venv-sglang" / "bin" / "python")
     if not pathlib.Path(python).exists():
@@ -91,6 +126,7 @@ MAKERS = {
     "fast": lambda path: embedded(path, False),
     "scripted": scripted,
     "served": served,
+    "fleet": fleet,
     "sglang": sglang,
 }
 LOCAL = ("deterministic", "fast", "scripted")
