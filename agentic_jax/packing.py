@@ -1,6 +1,7 @@
 """From trajectories to packed rows: the bridge between the two halves."""
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -166,18 +167,16 @@ def pack_rows(
     row, segment, offset, num_rows = _place(lengths, length)
     rows = -(-max(num_rows, 1) // rows_multiple) * rows_multiple
     arrays = {name: np.zeros((rows, length), kind) for name, kind in FIELDS.items()}
+    earlier: dict[int, list[Trajectory]] = defaultdict(list)  # By prompt id.
     for i, trajectory in enumerate(trajectories):
         span = (row[i], slice(offset[i], offset[i] + lengths[i]))
         arrays["tokens"][span] = trajectory.token_ids
         arrays["positions"][span] = np.arange(lengths[i])
         arrays["segment_ids"][span] = segment[i]
         arrays["prompt_ids"][span] = prompt_ids[i]
-        before = [
-            other
-            for other, prompt_id in zip(trajectories[:i], prompt_ids, strict=False)
-            if trajectory.shared_turns and prompt_id == prompt_ids[i]
-        ]
+        before = earlier[prompt_ids[i]]
         shared = max((shared_turns(trajectory, other) for other in before), default=0)
+        before.append(trajectory)
         _fill_turns(arrays, trajectory, row[i], offset[i], shared)
     return Batch(**arrays), row, segment
 

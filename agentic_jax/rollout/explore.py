@@ -61,8 +61,9 @@ async def arpo(
         beam: at most beam - 1 branches of a trajectory at one turn; 2 in the code.
         entropy_weight: see branching.arpo_branch_score; 0.2 in the code.
         branch_probability: see branching.arpo_branches; 0.5 in the code.
-        shared: "once" trains the turns that branches share in one of them only, "each"
-            in every one.
+        shared: "once" trains the turns that branches share in the first of them only,
+            by that one's credit (of arpo_hard, the mean over all of them); "each" in
+            every one, by its own.
 
     Raises:
         ValueError: an option is out of range, or the engine told of no entropy.

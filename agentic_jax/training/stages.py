@@ -23,8 +23,8 @@ class Start:
     """When a stage begins.
 
     Attributes:
-        step: it begins with this step at the latest; None for no step.
-        condition: it begins after the step at which this holds; None for none.
+        step: it begins after so many steps; None where a condition says.
+        condition: it begins after the step at which this holds; None where `step` says.
     """
 
     step: int | None
@@ -114,7 +114,7 @@ class Stages:
         logging.info(
             "stage %d begins after step %d: %s",
             self.index + 1,
-            step,
+            step + 1,
             self._later[self.index][0],
         )
         self._enter(self.index + 1)
