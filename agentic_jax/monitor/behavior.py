@@ -61,7 +61,7 @@ def rounds_of(step: Step, entropy: np.ndarray) -> list[list[Round]]:
 
 
 def entropy_changes(
-    turns: Sequence[Turn], entropies: Sequence[np.ndarray]
+    calls: Sequence[int], entropies: Sequence[np.ndarray]
 ) -> list[tuple[float, float] | None]:
     """What each call of one trajectory did to the entropy.
 
@@ -70,8 +70,8 @@ def entropy_changes(
     H_k is the mean over the sampled tokens of turn k, call markup included.
 
     Args:
-        turns: of the trajectory.
-        entropies: of each, [n] nats at its sampled tokens.
+        calls: how many each turn made.
+        entropies: of each turn, [n] nats at its sampled tokens.
 
     Returns:
         (dH, ratio) for each call in order; calls of one turn share theirs. None where
@@ -80,14 +80,14 @@ def entropy_changes(
     Source: TEPO (arXiv:2602.02050), eq. 4-5 and section 3.
     """
     changes: list[tuple[float, float] | None] = []
-    for k, turn in enumerate(turns):
-        after = entropies[k + 1] if k + 1 < len(turns) else ()
+    for k, count in enumerate(calls):
+        after = entropies[k + 1] if k + 1 < len(calls) else ()
         change = None
         if len(entropies[k]) and len(after):
             before = float(np.mean(entropies[k]))
             difference = float(np.mean(after)) - before
             change = difference, difference / (before + 1e-8)
-        changes += [change] * len(turn.calls)
+        changes += [change] * count
     return changes
 
 
@@ -116,8 +116,8 @@ def entropy_stats(rounds: Sequence[Sequence[Round]]) -> dict[str, float]:
             kind = "after_tool" if k else "before_call"
             kinds[kind].append(r.entropy[~r.in_call])
             kinds["call"].append(r.entropy[r.in_call])
-        turns, entropies = [r.turn for r in trajectory], [r.entropy for r in trajectory]
-        changes.append(entropy_changes(turns, entropies))
+        made = [len(r.turn.calls) for r in trajectory]
+        changes.append(entropy_changes(made, [r.entropy for r in trajectory]))
     productive = [sum(c is not None and c[0] < 0 for c in cs) for cs in changes]
     calls = [len(cs) for cs in changes]
     return {
