@@ -8,6 +8,7 @@ TPU compiler (pip install libtpu) or for cpu:N virtual devices, and prints memor
 floating-point operations and what is sent on each device. No weights are read or made.
 """
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -26,7 +27,7 @@ from jax.experimental import topologies  # noqa: E402
 from agentic_jax.recipe import build_rl  # noqa: E402
 from agentic_jax.scale.plan import make_plan  # noqa: E402
 from agentic_jax.scale.report import json_numbers, summary, table  # noqa: E402
-from agentic_jax.sources import model_config  # noqa: E402
+from agentic_jax.sources import lora_config, model_config  # noqa: E402
 from launch import flags as shared  # noqa: E402
 
 _CONFIG = shared.define_config("Recipe to plan for.")
@@ -48,12 +49,12 @@ def main(_: list[str]) -> None:
     jax.config.update("jax_enable_compilation_cache", False)  # It is timed.
     recipe = build_rl(_CONFIG.value)
     spec = dict(recipe.config["model"])
-    if spec.get("lora"):
-        raise ValueError("model.lora is set, and adapters are not planned for: drop it")
+    adapters = lora_config(spec.pop("lora", None))
     if _SHAPE.value:
         spec.pop("path", None)
         spec |= {"name": "shape", "shape": _SHAPE.value}
-    plan = make_plan(recipe, model_config(spec), topology, _devices(topology))
+    model = dataclasses.replace(model_config(spec), lora=adapters)
+    plan = make_plan(recipe, model, topology, _devices(topology))
     print(table(plan))
     if _JSON.value:
         print(json.dumps(json_numbers(summary(plan))))

@@ -4,6 +4,7 @@ Nothing runs: the functions are those of training/steps.py, the arrays are shape
 the devices may be descriptions of a machine that is elsewhere.
 """
 
+import dataclasses
 import math
 import re
 import time
@@ -16,14 +17,14 @@ import jax.numpy as jnp
 
 from agentic_jax import sharding
 from agentic_jax.batch import Batch, Targets
-from agentic_jax.models import hf_weights
+from agentic_jax.models import hf_weights, lora
 from agentic_jax.models.config import ModelConfig
 from agentic_jax.packing import FIELDS
 from agentic_jax.recipe import Recipe
 from agentic_jax.scale.chips import Topology
 from agentic_jax.scale.collectives import collective_bytes
 from agentic_jax.training import state as train_state
-from agentic_jax.training import steps
+from agentic_jax.training.build import checked_rows, make_functions
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Plan:
         mesh: size of each axis.
         model: as it would be run.
         rows, length: of one micro-batch.
-        held: of the state between steps, by kind.
+        held: between steps, by kind: state, and "frozen" weights beside adapters.
         programs: "score", "grad" and "apply".
     """
 
@@ -103,7 +104,7 @@ def make_plan(
 
     Args:
         recipe: gives mesh, optimizer, loss and micro-batch.
-        model: in place of the recipe's own.
+        model: in place of the recipe's own, with its adapters.
         topology: of the devices.
         devices: as jax describes them; all of them, unless the mesh takes fewer.
         compiler_options: passed to XLA.
@@ -113,30 +114,39 @@ def make_plan(
     """
     config = recipe.config
     mesh = _make_mesh(config["mesh"], devices)
-    rows = config["batch"]["rows_per_microbatch"]
-    if rows % sharding.row_shards(mesh):
-        raise ValueError(
-            f"batch.rows_per_microbatch is {rows}; it must divide over the mesh's "
-            f"{sharding.row_shards(mesh)} shards of rows"
-        )
-    params = hf_weights.param_shapes(model)
-    state = jax.eval_shape(lambda p: train_state.init(p, recipe.optimizer), params)
-    shardings = sharding.infer_shardings(state, sharding.RULES, mesh)
+    rows = checked_rows(config, mesh)
+    weights = hf_weights.param_shapes(dataclasses.replace(model, lora=None))
+    frozen = (weights,) if model.lora else ()
+    trained = lora.adapter_shapes(model) if model.lora else weights
+    state = jax.eval_shape(lambda p: train_state.init(p, recipe.optimizer), trained)
+    shardings, frozen_shardings = sharding.infer_shardings(
+        (state, frozen), sharding.RULES, mesh
+    )
     held = {
         "weights": _bytes_each(state.params, shardings.params),
         "optimizer": _bytes_each(state.opt_state, shardings.opt_state),
-        "gradients": _bytes_each(params, shardings.params),
+        "gradients": _bytes_each(state.params, shardings.params),
     }
+    if frozen:
+        held["frozen"] = _bytes_each(frozen, frozen_shardings)
     if _has_reference(config):
         held["reference"] = held["weights"]
+    functions = make_functions(
+        recipe,
+        model,
+        shardings,
+        temperature=config["rollout"]["temperature"],
+        frozen_shardings=frozen_shardings,
+    )
     programs = {}
-    for name, (function, arguments) in _jobs(recipe, model, state, shardings).items():
-        beside = ("reference",) if name == "apply" else ("reference", "optimizer")
+    arguments = _arguments(recipe, state, frozen)
+    for function, (name, shapes) in zip(functions, arguments.items(), strict=True):
+        other = "frozen" if name == "apply" else "optimizer"
         with jax.set_mesh(mesh):
             programs[name] = _compile(
                 function,
-                arguments,
-                resident=sum(held.get(kind, 0.0) for kind in beside),
+                shapes,
+                resident=held.get("reference", 0.0) + held.get(other, 0.0),
                 num_devices=mesh.size,
                 options=compiler_options,
             )
@@ -161,37 +171,16 @@ def _has_reference(config: Mapping[str, Any]) -> bool:
     return config["kl"]["name"] != "none"
 
 
-def _jobs(
-    recipe: Recipe, model: ModelConfig, state: Any, shardings: Any
-) -> dict[str, tuple[Callable, tuple]]:
-    """The functions of training and the shapes of their arguments."""
-    config = recipe.config
-    batch, targets = _rows(config)
-    forward = steps.make_forward(
-        model,
-        temperature=config["rollout"]["temperature"],
-        chunk=config["batch"]["logprob_chunk"],
-    )
-    on_mesh = {
-        "param_shardings": shardings.params,
-        "row_sharding": sharding.row_sharding(shardings.updates.mesh),
-    }
+def _arguments(recipe: Recipe, state: Any, frozen: tuple) -> dict[str, tuple]:
+    """The shapes of what the functions of training are called with."""
+    batch, targets = _rows(recipe.config)
     scheduled = {
         name: jax.ShapeDtypeStruct((), jnp.float32) for name in recipe.schedules
     }
     return {
-        "score": (
-            steps.make_score_fn(forward, **on_mesh),
-            (state.params, batch),
-        ),
-        "grad": (
-            steps.make_grad_fn(forward, recipe.loss, **on_mesh),
-            (state.params, state.params, batch, targets, scheduled),
-        ),
-        "apply": (
-            steps.make_apply_fn(recipe.optimizer, state_shardings=shardings),
-            (state, state.params),
-        ),
+        "score": (state.params, batch, *frozen),
+        "grad": (state.params, state.params, batch, targets, scheduled, *frozen),
+        "apply": (state, state.params),
     }
 
 

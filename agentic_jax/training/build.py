@@ -40,30 +40,23 @@ def build_device(
     """
     config = recipe.config
     mesh = _make_mesh(config["mesh"])
-    rows = config["batch"]["rows_per_microbatch"]
-    devices = sharding.row_shards(mesh)
-    if rows % devices:
-        raise ValueError(
-            f"batch.rows_per_microbatch is {rows}; it must divide over the {devices} "
-            "devices of the mesh's data, fsdp and expert axes"
-        )
+    rows = checked_rows(config, mesh)
     parts = _parts(model, config, mesh)
     init = _init_fn(recipe)
     state_shardings = sharding.infer_shardings(
         jax.eval_shape(init, parts.trained), sharding.RULES, mesh
     )
     state = jax.jit(init, out_shardings=state_shardings)(parts.trained)
-    forward = _forward(parts.config, config, temperature)
-    shardings = {
-        "param_shardings": state_shardings.params,
-        "row_sharding": sharding.row_sharding(mesh),
-        "frozen_shardings": parts.frozen_shardings,
-    }
-    grad = steps.make_grad_fn(forward, recipe.loss, **shardings)
-    apply = steps.make_apply_fn(recipe.optimizer, state_shardings=state_shardings)
+    score, grad, apply = make_functions(
+        recipe,
+        parts.config,
+        state_shardings,
+        temperature=temperature,
+        frozen_shardings=parts.frozen_shardings,
+    )
     gather = make_gather_fn(mesh)
     device = Device(
-        score=_within(mesh, steps.make_score_fn(forward, **shardings), *parts.frozen),
+        score=_within(mesh, score, *parts.frozen),
         zeros=_within(mesh, steps.make_zeros_fn(state_shardings.params)),
         grad=_within(mesh, grad, *parts.frozen),
         apply=_within(mesh, apply),
@@ -75,6 +68,49 @@ def build_device(
         and make_targets_fn(recipe.credit, recipe.aggregation, recipe.correction),
     )
     return device, state
+
+
+def make_functions(
+    recipe: Recipe,
+    model: ModelConfig,
+    state_shardings: train_state.TrainState,
+    *,
+    temperature: float,
+    frozen_shardings: tuple,
+) -> tuple[Callable, Callable, Callable]:
+    """The jitted score, grad and apply of training/steps.py, for a run or for a plan.
+
+    Args:
+        recipe: gives optimizer, loss and chunk.
+        model: with its adapters.
+        state_shardings: of the train state.
+        temperature: at which log-probabilities are taken.
+        frozen_shardings: (those of the weights,) beside adapters, or ().
+    """
+    forward = steps.make_forward(
+        model, temperature=temperature, chunk=recipe.config["batch"]["logprob_chunk"]
+    )
+    shardings = {
+        "param_shardings": state_shardings.params,
+        "row_sharding": sharding.row_sharding(state_shardings.updates.mesh),
+        "frozen_shardings": frozen_shardings,
+    }
+    return (
+        steps.make_score_fn(forward, **shardings),
+        steps.make_grad_fn(forward, recipe.loss, **shardings),
+        steps.make_apply_fn(recipe.optimizer, state_shardings=state_shardings),
+    )
+
+
+def checked_rows(config: Mapping[str, Any], mesh: jax.sharding.Mesh) -> int:
+    """Rows of a micro-batch; raises ValueError if they do not divide over the mesh."""
+    rows, shards = config["batch"]["rows_per_microbatch"], sharding.row_shards(mesh)
+    if rows % shards:
+        raise ValueError(
+            f"batch.rows_per_microbatch is {rows}; it must divide over the {shards} "
+            "shards of rows that the mesh's data, fsdp and expert axes make"
+        )
+    return rows
 
 
 @dataclass(frozen=True)
@@ -135,9 +171,3 @@ def _within(mesh: jax.sharding.Mesh, function: Callable, *last: Any) -> Callable
 
 def _init_fn(recipe: Recipe) -> Callable:
     return lambda params: train_state.init(params, recipe.optimizer)
-
-
-def _forward(model: ModelConfig, config, temperature: float) -> Callable:
-    return steps.make_forward(
-        model, temperature=temperature, chunk=config["batch"]["logprob_chunk"]
-    )
