@@ -40,6 +40,7 @@ setup(
         "pyarrow>=17",
         "rich>=13",
         "safetensors>=0.5",
+        "scipy>=1.14",
         "tensorboard>=2.18",
         "tokenizers>=0.21",
         "transformers>=4.57",
