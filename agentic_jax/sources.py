@@ -231,8 +231,7 @@ def filtered(
 
     Args:
         tasks: an entry as `tasks` takes it.
-        filters: any name to {"name": a key of data.filters.FILTERS, options}, applied
-            in this order.
+        filters: any name to {"name": a key of data.filters.FILTERS, options}.
 
     Raises:
         ValueError: an unknown name or option, or no problem is left.
