@@ -8,7 +8,9 @@ the tool pays. Run again, it goes on where it was stopped. summary.json has the 
 """
 
 import json
+import os
 import pathlib
+import sys
 import time
 
 from absl import flags, logging
@@ -88,7 +90,7 @@ Look at:
   {workdir}/rl/config.json               what was run
   {workdir}/model/                       the policy, a Hugging Face directory
 or from the curve to the token, in a browser:
-  python -m launch.report --workdir={workdir}/rl"""
+  {os.path.relpath(sys.executable)} -m launch.report --workdir={workdir}/rl"""
 
 
 if __name__ == "__main__":
