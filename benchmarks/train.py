@@ -1,18 +1,18 @@
-"""Speed of a GRPO update beside transformers + torch, and how its cost grows.
+r"""Speed of a GRPO update beside those of others, and how its cost grows.
 
-    python -m benchmarks.train --torch_python=/tmp/torchenv/bin/python
+    python -m benchmarks.train --torch_python=/tmp/torchenv/bin/python \
+        --tunix_python=/tmp/tunixenv/bin/python
     python -m benchmarks.train --sequences=8,64,512
     python -m benchmarks.train --packing
 
 The model is a random Qwen3 of 4.2 million parameters in float32. Without the last two
-flags, an update on 16 x 256 tokens is timed, alternating with the peer's if there is
-one; benchmarks/train_torch.py says how its environment is made. Prints a line for each
-run, then one JSON line.
+flags, an update on 16 x 256 tokens is timed, alternating with those of transformers +
+torch and of Tunix, if their environments are given: benchmarks/train_torch.py and
+train_tunix.py say how they are made. Prints a line for each round, then one JSON line.
 """
 
 import json
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 
@@ -29,10 +29,13 @@ from agentic_jax.sources import Model
 from agentic_jax.training.build import build_device
 from agentic_jax.training.update import update
 from agentic_jax.trajectory import Task, Trajectory, Turn
+from benchmarks.peers import open_peers
 from configs import quickstart
+from launch import flags as shared
 
 _RUNS = flags.DEFINE_integer("runs", 7, "Timed updates of each, after one or two.", 1)
-_TORCH = flags.DEFINE_string("torch_python", None, "Python of the peer's environment.")
+_TORCH = flags.DEFINE_string("torch_python", None, "Python of train_torch.py.")
+_TUNIX = flags.DEFINE_string("tunix_python", None, "Python of train_tunix.py.")
 _ROWS = flags.DEFINE_integer("rows", 16, "Rows of a micro-batch.", 1)
 _CHUNK = flags.DEFINE_integer("chunk", 64, "batch.logprob_chunk.", 1)
 _SEQUENCES = flags.DEFINE_list("sequences", [], "Numbers of sequences to update on.")
@@ -100,36 +103,28 @@ def full_rows(count: int, *, length: int) -> tuple[Batch, Targets]:
     return Batch(**fields), targets
 
 
-def beside_torch() -> dict:
-    """Medians of alternating updates on 16 rows; the peer's are absent without one."""
+def beside_peers() -> dict:
+    """Medians of alternating updates on 16 rows, and how much longer the peers take."""
     count, length = 16, 256
     step, rows = make_step(length=length), full_rows(count, length=length)
     step(*rows)
-    seconds, peer = [], []
-    worker = _TORCH.value and subprocess.Popen(
-        [_TORCH.value, "benchmarks/train_torch.py"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    if worker:
-        worker.stdout.readline()  # It is ready.
-    for _ in range(_RUNS.value):
-        seconds.append(step(*rows)[0])
-        if worker:
-            worker.stdin.write("step\n")
-            worker.stdin.flush()
-            peer.append(float(worker.stdout.readline()))
-        print(f"ours {seconds[-1]:.3f} s, torch {peer[-1] if peer else 0:.3f} s")
-    if worker:
-        worker.stdin.close()
-        worker.wait()
-    tokens, median = count * length, statistics.median(seconds)
-    result = {"tokens_per_s": tokens / median, "seconds": median}
-    if peer:
-        median_peer = statistics.median(peer)
-        result |= {"torch_seconds": median_peer, "ratio": median_peer / median}
-    return result
+    scripts = {
+        "torch": (_TORCH.value, "benchmarks/train_torch.py"),
+        "tunix": (_TUNIX.value, "benchmarks/train_tunix.py"),
+    }
+    seconds: dict[str, list[float]] = {"ours": []}
+    with open_peers(scripts) as peers:
+        for _ in range(_RUNS.value):
+            seconds["ours"].append(step(*rows)[0])
+            for name, peer in peers.items():
+                seconds.setdefault(name, []).append(peer.seconds("step"))
+            print({name: round(runs[-1], 3) for name, runs in seconds.items()})
+    medians = {name: statistics.median(runs) for name, runs in seconds.items()}
+    return {
+        "tokens_per_s": count * length / medians["ours"],
+        "seconds": medians,
+        "ratios": {name: x / medians["ours"] for name, x in medians.items()},
+    }
 
 
 def growth(counts: list[int]) -> dict:
@@ -179,12 +174,13 @@ def main(argv: list[str]) -> None:
     """Measures what the flags ask for."""
     if len(argv) > 1:
         raise app.UsageError(f"unexpected arguments: {argv[1:]}")
+    shared.prepare()  # As runs do.
     if _PACKING.value:
         result = packing()
     elif _SEQUENCES.value:
         result = growth([int(count) for count in _SEQUENCES.value])
     else:
-        result = beside_torch()
+        result = beside_peers()
     print(json.dumps({"rows": _ROWS.value, "chunk": _CHUNK.value, **result}))
 
 
