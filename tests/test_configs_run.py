@@ -36,6 +36,8 @@ def test_a_tiny_config_trains_a_step_and_is_evaluated(name, tmp_path):
     rows = read_metrics(tmp_path / "metrics.jsonl")
     assert rows[0]["policy/grad_norm"] > 0
     assert any("eval/avg@2" in row for row in rows)
+    if name == "search":
+        assert rows[0]["tool/supporting_recall"] == 0.0
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from agentic_jax.evaluation.estimators import (
 )
 from agentic_jax.monitor import stats
 from agentic_jax.monitor.progress import progress
+from agentic_jax.monitor.retrieval import retrieval_stats
 from agentic_jax.recipe import Recipe
 from agentic_jax.rewards.answers import extract_boxed, extract_tag
 from agentic_jax.rewards.verifiers import policy_text
@@ -185,6 +186,7 @@ def report(
     }
     trajectories = [t for group in groups for t in group]
     details = {**stats.rollout_stats(trajectories), **stats.tool_stats(trajectories)}
+    details |= retrieval_stats(trajectories)
     details["policy/sampled_nll_mean"] = stats.sampled_nll(trajectories)
     run_means = scores.reshape(len(groups), runs, k).mean(axis=(0, 2)).tolist()
     return Report(len(groups), k, estimates, run_means, details, groups)

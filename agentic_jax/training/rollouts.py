@@ -12,6 +12,7 @@ from absl import logging
 from agentic_jax.data.tasks import TaskStream
 from agentic_jax.monitor import behavior, stats
 from agentic_jax.monitor.progress import progress
+from agentic_jax.monitor.retrieval import retrieval_stats
 from agentic_jax.recipe import Recipe
 from agentic_jax.rewards.verifiers import policy_text
 from agentic_jax.rollout.collect import collect
@@ -74,6 +75,7 @@ class Rollouts:
             **behavior.label_stats(self.trajectories),
             **stats.rollout_stats(self.trajectories),
             **stats.tool_stats(self.trajectories),
+            **retrieval_stats(self.trajectories),
             **stats.staleness_stats(self.trajectories, version=self.step),
             **self.pools,
             "select/groups": float(len(self.kept)),
