@@ -53,7 +53,7 @@ def _flags(module):
     """Names of the flags that a module's own file defines."""
     source = pathlib.Path(importlib.util.find_spec(module).origin).read_text("utf-8")
     names = set(FLAG.findall(source))
-    return names | ({"config"} if "define_config(" in source else set())
+    return {"help", *names, *(["config"] if "define_config(" in source else [])}
 
 
 def _config(name, folder):
