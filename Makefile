@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 
-.PHONY: quickstart test test-slow test-sglang format clean
+.PHONY: quickstart test test-slow test-sglang docs format clean
 
 quickstart: $(VENV)/.installed
 	$(PY) -m launch.quickstart
@@ -26,6 +26,10 @@ test-sglang: $(VENV)/.installed-test .venv-sglang/.installed
 	.venv-sglang/bin/pip install --quiet --no-deps torchvision==0.28.0 sglang==0.5.14
 	touch $@
 
+# These pages and an API reference, in build/docs.
+docs: $(VENV)/.installed-docs
+	$(PY) -m sphinx -W --keep-going docs build/docs
+
 format: $(VENV)/.installed-test
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
@@ -37,6 +41,10 @@ $(VENV)/bin/python:
 $(VENV)/.installed: setup.py | $(VENV)/bin/python
 	$(PY) -m pip install --quiet --editable .
 	touch $@
+
+$(VENV)/.installed-docs: setup.py | $(VENV)/bin/python
+	$(PY) -m pip install --quiet --editable '.[docs]'
+	touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-test: setup.py | $(VENV)/bin/python
 	$(PY) -m pip install --quiet --editable '.[test]'

@@ -4,7 +4,8 @@ from setuptools import find_packages, setup
 
 DATA = ["datasets>=4", "reasoning-gym>=0.1.19"]
 PLAN = ["libtpu>=0.0.50"]  # The compiler; no TPU is needed.
-SLOW = ["torch>=2.9", "peft>=0.18", *DATA]
+DOCS = ["sphinx>=9", "myst-parser>=5", "furo>=2025.12"]
+SLOW = ["torch>=2.9", "peft>=0.18", *DATA, *DOCS]
 TEST = [
     *PLAN,
     "pytest>=8.4",
@@ -51,6 +52,7 @@ setup(
         "tpu": ["jax[tpu]>=0.10"],
         "data": DATA,
         "plan": PLAN,
+        "docs": DOCS,
         "test": TEST,
         "slow": TEST + SLOW,
     },

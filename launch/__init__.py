@@ -3,11 +3,11 @@
 import glob
 import os
 
+_ACCELERATORS = ("accel*", "vfio/*", "nvidia*", "dxg", "kfd")  # Of TPUs and GPUs.
+
 # transformers would otherwise start by saying that it found no PyTorch: none is needed.
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-if not glob.glob("/dev/accel*") and not glob.glob("/dev/vfio/*"):
-    # The TPU compiler, where it is installed, would otherwise complain that there is
-    # no TPU; launch.plan sets these for itself.
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-    os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-1")
-    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+if not any(glob.glob(f"/dev/{name}") for name in _ACCELERATORS):
+    # The TPU compiler, where it is installed, would otherwise look for a TPU, complain
+    # that there is none, and crash jax's profiler.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")

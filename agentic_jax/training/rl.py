@@ -18,8 +18,8 @@ from agentic_jax.evaluation.benchmark import play_benchmark, report
 from agentic_jax.losses.correction import mismatch_report
 from agentic_jax.monitor import behavior, stats, trace, truth
 from agentic_jax.monitor.clock import Clock
-from agentic_jax.monitor.journal import Journal
 from agentic_jax.monitor.progress import progress
+from agentic_jax.monitor.run_files import RunFiles
 from agentic_jax.monitor.truth import token_truth
 from agentic_jax.packing import pack_step
 from agentic_jax.recipe import Recipe, batch_table
@@ -104,10 +104,10 @@ async def _train(
             state, extra = checkpoints.restore(state)
             stages.restore(extra["stages"], extra["stream"])
             early.restore(extra["early_stop"])
-        journal = None
+        files = None
         if processes.is_writer():
-            journal = Journal(workdir, config, first=first)
-            stack.callback(journal.close)
+            files = RunFiles(workdir, config, first=first)
+            stack.callback(files.close)
         weights = device.weights(state.params)
         services = await stack.enter_async_context(
             open_services(recipe, model, params=weights)
@@ -148,11 +148,11 @@ async def _train(
             timing |= device.rates(
                 rollouts.kept_lengths, seconds=timing.get("time/update_s", 0.0)
             )
-            if journal:
+            if files:
                 shown = rollouts.first(config["log"]["groups_per_step"])
                 await asyncio.to_thread(
                     functools.partial(
-                        journal.write,
+                        files.write,
                         step,
                         metrics | timing,
                         make_truths=functools.partial(
@@ -165,8 +165,8 @@ async def _train(
             _log_line(step, num_steps, metrics, timing)
             clock.lap("log")
             if (step + 1) % saves == 0 or step + 1 == num_steps or early.reason:
-                if journal:  # A checkpoint has the rows of all its steps.
-                    await asyncio.to_thread(journal.wait)
+                if files:  # A checkpoint has the rows of all its steps.
+                    await asyncio.to_thread(files.wait)
                 extra = {"stream": stream_state, "stages": stages.state()}
                 extra["early_stop"] = early.state()
                 best = config["checkpoint"]["best"]

@@ -9,7 +9,7 @@ from agentic_jax.monitor import trace, truth
 from agentic_jax.monitor.writer import MetricWriter
 
 
-class Journal:
+class RunFiles:
     """Writes one step at a time in a thread of its own.
 
     Args:
@@ -25,7 +25,7 @@ class Journal:
         if not first:
             self._writer.write_config(config)
         trace.drop_traces(workdir, from_step=first)
-        self._thread = ThreadPoolExecutor(1, "journal")
+        self._thread = ThreadPoolExecutor(1, "files")
         self._pending: Future | None = None
 
     def write(
