@@ -79,12 +79,13 @@ def test_arpo_branches_where_the_entropy_rose():
         seen.append((change, num_before))
         return change > 0.5
 
-    one = asyncio.run(player(4, (1.0, 2.0, 3.0, 1.0))[0](0))
+    one = asyncio.run(player(5, (1.0, 2.0, 3.0, 1.0, 1.0))[0](0))
     rule = Rule(branches, 3, "once", (0,))
     assert forks(one, 7, rule) == [Fork(7, 1, 1)] * 2 + [Fork(7, 2, 2)] * 2
-    assert seen == [(1.0, 0), (2.0, 1), (0.0, 2)]
+    # A turn without a branch ends the row of them.
+    assert seen == [(1.0, 0), (2.0, 1), (0.0, 2), (0.0, 0)]
     seen.clear()
-    forks(one, 7, rule, first_turn=3, num_consecutive=2)
+    forks(one, 7, rule, first_turn=4, num_consecutive=2)
     assert seen == [(0.0, 2)]
     assert forks(dataclasses.replace(one, stop="fault"), 7, rule) == []
 
