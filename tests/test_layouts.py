@@ -150,5 +150,7 @@ def test_the_loss_is_that_of_the_reference_logits(name, axes):
 
 def test_activations_stay_with_their_rows():
     _, _, run = compiled("dense", data=2, fsdp=2, tensor=2)
-    # Weights are gathered; nothing is exchanged between rows.
-    assert "all-gather" in run.as_text() and "all-to-all" not in run.as_text()
+    program = run.as_text()
+    # Weights are gathered; between rows only the embeddings are exchanged that were
+    # looked up, and their gradients.
+    assert "all-gather" in program and program.count(" all-to-all(") <= 2

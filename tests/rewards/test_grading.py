@@ -111,6 +111,18 @@ def test_a_crash_between_comparisons_gives_no_answer_to_the_wrong_one():
         grader.close()
 
 
+def test_the_rest_of_a_line_that_a_dying_child_began_to_read_is_skipped():
+    grader = Grader(workers=1)
+    try:
+        assert grade(grader, "a+b", "b+a")
+        (process,) = grader._processes
+        process.stdin.write(b'"id": 7, "prediction": "a", "gold": "b"}\n')
+        assert grade(grader, "a+d", "d+a")
+        assert grader.counts["crash"] == 0
+    finally:
+        grader.close()
+
+
 def test_an_answer_given_before_costs_no_process_but_counts():
     grader = Grader(workers=1)
     try:
