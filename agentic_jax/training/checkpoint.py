@@ -19,8 +19,8 @@ class Checkpointer:
     Args:
         directory: holds one folder per saved step; a step that was cut short by a
             crash never counts.
-        keep: how many of the newest are kept; besides, the one of the highest score,
-            the later one of equals.
+        keep: how many of the newest are kept.
+        keep_best: keeps besides the one of the highest score, the later one of equals.
         free_bytes: path to the bytes that its disk has left.
     """
 
@@ -29,20 +29,22 @@ class Checkpointer:
         directory: pathlib.Path,
         *,
         keep: int,
+        keep_best: bool = False,
         free_bytes: Callable[[pathlib.Path], int] = lambda p: shutil.disk_usage(p).free,
     ):
-        self._free_bytes = free_bytes
+        self._free_bytes, self._keep_best = free_bytes, keep_best
         self.directory = pathlib.Path(directory).absolute()
-        best = policies.BestN(
-            get_metric_fn=_score_of, n=1, keep_checkpoints_without_metrics=False
-        )
+        kept = [policies.LatestN(keep)]
+        if keep_best:
+            best = policies.BestN(
+                get_metric_fn=_score_of, n=1, keep_checkpoints_without_metrics=False
+            )
+            kept.append(best)
         self._manager = ocp.CheckpointManager(
             self.directory,
             options=ocp.CheckpointManagerOptions(
-                preservation_policy=policies.AnyPreservationPolicy(
-                    [policies.LatestN(keep), best]
-                ),
-                best_fn=_score_of,
+                preservation_policy=policies.AnyPreservationPolicy(kept),
+                best_fn=_score_of if keep_best else None,
                 enable_async_checkpointing=True,
                 create=True,
             ),
@@ -55,7 +57,7 @@ class Checkpointer:
 
     def best(self) -> tuple[int, float] | None:
         """The step of the highest score, and the score; None if none has one."""
-        step = self._manager.best_step()
+        step = self._manager.best_step() if self._keep_best else None
         return None if step is None else (step, _score_of(self._manager.metrics(step)))
 
     def save(

@@ -83,11 +83,14 @@ async def _train(
     config = recipe.config
     num_steps, evals = config["num_steps"], config["eval"]["every"]
     keep, saves = config["checkpoint"]["keep"], config["checkpoint"]["every"]
+    best = config["checkpoint"]["best"]
     logging.info("batch arithmetic:\n%s", batch_table(config))
     if recipe.stages:
         logging.info("stages:\n%s", stage_table(config))
     async with contextlib.AsyncExitStack() as stack:
-        checkpoints = Checkpointer(workdir / "checkpoints", keep=keep)
+        checkpoints = Checkpointer(
+            workdir / "checkpoints", keep=keep, keep_best=bool(best)
+        )
         stack.callback(checkpoints.close)
         first = checkpoints.latest() or 0
         open_workdir(
@@ -169,7 +172,6 @@ async def _train(
                     await asyncio.to_thread(files.wait)
                 extra = {"stream": stream_state, "stages": stages.state()}
                 extra["early_stop"] = early.state()
-                best = config["checkpoint"]["best"]
                 score = value_of(best, metrics) if best else None
                 checkpoints.save(step + 1, state, extra, score=score)
             clock.lap("save")

@@ -49,7 +49,7 @@ def test_only_the_newest_are_kept(tmp_path):
 
 
 def test_the_best_is_kept_beside_the_newest(tmp_path):
-    checkpoints = Checkpointer(tmp_path, keep=1)
+    checkpoints = Checkpointer(tmp_path, keep=1, keep_best=True)
     assert checkpoints.best() is None
     for step, score in ((1, 0.5), (2, 0.9), (3, None), (4, 0.9), (5, 0.1), (6, None)):
         checkpoints.save(step, make_state(float(step)), {}, score=score)
@@ -57,7 +57,7 @@ def test_the_best_is_kept_beside_the_newest(tmp_path):
     assert checkpoints.best() == (4, 0.9)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["4", "6"]
     checkpoints.close()
-    again = Checkpointer(tmp_path, keep=1)
+    again = Checkpointer(tmp_path, keep=1, keep_best=True)
     assert (again.best(), again.latest()) == ((4, 0.9), 6)
     again.close()
 
