@@ -163,4 +163,14 @@ def test_a_howto_does_what_it_says(page, tmp_path):
 def test_what_a_block_needs_is_said_in_one_way():
     for page in PAGES:
         for language, needs, _ in _blocks(page):
-            assert not needs or (language == "bash" and needs.startswith("needs: "))
+            assert not needs or (
+                language in ("bash", "console") and needs.startswith("needs: ")
+            )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_ids(PAGES))
+def test_each_block_of_commands_is_run_or_says_what_it_needs(page):
+    for language, needs, text in _blocks(page):
+        if language != "python" and re.search(r"python -m |\bmake |\bpip ", text):
+            run = language == "bash" and page in HOWTOS
+            assert run or needs, f"neither run nor marked: {text}"
