@@ -61,7 +61,7 @@ def compare(before: Scores, after: Scores, *, seed: int) -> Comparison:
         seed: of bootstrap and permutations.
 
     Raises:
-        ValueError: no problem in common.
+        ValueError: no problem in common, or one without a score.
     """
     shared = [task for task in before if task in after]
     if not shared:
@@ -69,6 +69,9 @@ def compare(before: Scores, after: Scores, *, seed: int) -> Comparison:
             f"of {len(before)} and {len(after)} problems none has the same id; compare "
             "results on the same benchmark"
         )
+    unscored = [task for task in shared if not (before[task] and after[task])]
+    if unscored:
+        raise ValueError(f"problem {unscored[0]!r} has no score on one side")
     lonely = len(before) + len(after) - 2 * len(shared)
     if lonely:
         logging.warning("%d problems are on one side only and left out", lonely)

@@ -51,7 +51,11 @@ instruction.
 
 Explain in one sentence. Then write, on a line of its own, "Verdict: correct" for a
 useful call or "Verdict: incorrect" for a useless one."""
-_VERDICT = re.compile(r"verdict\W*(correct|incorrect)\b", re.IGNORECASE)
+# A whole line, bold or not, and not in quotation marks: a judge may repeat the prompt.
+_VERDICT = re.compile(
+    r"^[\s*_#>-]*verdict[\s*_:]*(correct|incorrect)[\s*_.!]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
 _ATTEMPTS = 3
 
 
@@ -133,7 +137,8 @@ async def ask(
         max_tokens: of the reply, thinking included.
 
     Raises:
-        VerifierError: no reply, or none with a verdict: a fault, not a 0.
+        VerifierError: no reply, one that was cut off, or none with a verdict on a line
+            of its own: a fault, not a 0.
     """
     body = {
         "model": model,
@@ -141,18 +146,23 @@ async def ask(
         "temperature": 0.0,
         "max_tokens": max_tokens,
     }
-    text = await _reply(f"{url.rstrip('/')}/v1/chat/completions", body, timeout)
+    text, stop = await _reply(f"{url.rstrip('/')}/v1/chat/completions", body, timeout)
+    if stop == "length":
+        raise VerifierError(
+            f"the judge at {url} was cut off at {max_tokens} tokens: raise max_tokens"
+        )
     verdicts = _VERDICT.findall(text)
     if not verdicts:
         raise VerifierError(
-            f"the judge at {url} gave no verdict but {text[-200:]!r}; raise max_tokens "
-            "if it was cut"
+            f"the judge at {url} gave no verdict on a line of its own: {text[-200:]!r}"
         )
     return verdicts[-1].lower() == "correct"
 
 
-async def _reply(url: str, body: Mapping[str, Any], timeout: float) -> str:
-    """The text of the first choice; asked again where the server is at fault."""
+async def _reply(
+    url: str, body: Mapping[str, Any], timeout: float
+) -> tuple[str, str | None]:
+    """Text and finish_reason of the first choice; asks again if the server failed."""
     key = os.environ.get("JUDGE_API_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     limit = aiohttp.ClientTimeout(total=timeout)
@@ -164,8 +174,9 @@ async def _reply(url: str, body: Mapping[str, Any], timeout: float) -> str:
                 session.post(url, json=body) as response,
             ):
                 if response.status == 200:
-                    answer = await response.json()
-                    return str(answer["choices"][0]["message"]["content"] or "")
+                    choice = (await response.json())["choices"][0]
+                    text = str(choice["message"]["content"] or "")
+                    return text, choice.get("finish_reason")
                 reason = f"status {response.status}: {(await response.text())[:200]}"
                 if response.status < 500 and response.status != 429:
                     break

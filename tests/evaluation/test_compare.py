@@ -53,6 +53,8 @@ def test_nothing_in_common_or_no_scores_is_an_error():
         compare_results({"tools": {}}, {"self_contained": {}}, seed=0)
     with pytest.raises(ValueError, match="no scores"):
         compare_results({"tools": {}}, {"tools": {"scores": {}}}, seed=0)
+    with pytest.raises(ValueError, match="problem 'b' has no score"):
+        compare(BEFORE, {"a": [1.0], "b": []}, seed=0)
 
 
 def test_results_are_read_back_and_other_files_refused(tmp_path):

@@ -14,15 +14,16 @@ from tests.rewards.test_verifiers import decode, played, score
 
 @contextlib.asynccontextmanager
 async def judge_server(*replies):
-    """A chat endpoint: texts, or (status, body); yields its url and the requests."""
+    """A chat endpoint: texts, choices, or (status, body); yields url and requests."""
     seen, left = [], list(replies)
 
     async def answer(request):
         seen.append((await request.json(), dict(request.headers)))
         reply = left.pop(0)
         if isinstance(reply, str):
-            message = {"role": "assistant", "content": reply}
-            return web.json_response({"choices": [{"message": message}]})
+            reply = {"message": {"content": reply}, "finish_reason": "stop"}
+        if isinstance(reply, dict):
+            return web.json_response({"choices": [reply]})
         return web.Response(status=reply[0], text=reply[1])
 
     app = web.Application()
@@ -46,7 +47,6 @@ def judged(trajectory, *replies, **options):
 
 
 def bind_judge(**options):
-
     return bind({"name": "judge", "model": "j", **options}, VERIFIERS)
 
 
@@ -55,9 +55,22 @@ ASKED = played(("so <answer>The City of Paris</answer>", ""), answer="Paris, Fra
 
 def test_the_last_verdict_counts():
     assert judged(ASKED, "It is.\nVerdict: correct")[0] == 1.0
-    assert judged(ASKED, "Other city. **Verdict:** Incorrect")[0] == 0.0
-    both = "It says 'Verdict: correct', but no. Verdict: incorrect"
+    assert judged(ASKED, "Other city.\n**Verdict:** Incorrect.")[0] == 0.0
+    both = "Verdict: correct\nNo, I take that back.\n\nVerdict: incorrect"
     assert judged(ASKED, both)[0] == 0.0
+
+
+def test_what_a_judge_repeats_of_its_prompt_is_no_verdict():
+    _, seen = judged(ASKED, "Verdict: correct")
+    prompt = seen[0][0]["messages"][0]["content"]
+    assert isinstance(judged(ASKED, prompt)[0], VerifierError)
+    assert judged(ASKED, prompt + "\nIt is.\nVerdict: correct")[0] == 1.0
+
+
+def test_a_reply_that_was_cut_off_is_a_fault():
+    cut = {"message": {"content": "Verdict: incorrect"}, "finish_reason": "length"}
+    done, _ = judged(ASKED, cut, max_tokens=7)
+    assert isinstance(done, VerifierError) and "cut off at 7 tokens" in str(done)
 
 
 def test_the_judge_sees_answer_and_references_and_samples_greedily():
