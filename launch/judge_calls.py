@@ -17,9 +17,9 @@ from collections.abc import Sequence
 
 from absl import flags, logging
 
-from agentic_jax.curation.journal import Journal
 from agentic_jax.evaluation.pilot import TracedCall, quality_rows, traced_calls
 from agentic_jax.evaluation.tables import check_ending, markdown, write_table
+from agentic_jax.journal import Journal
 from agentic_jax.monitor.trace import read_trace, trace_path, trace_steps
 from agentic_jax.rewards.judge import judge_call
 from launch import flags as shared

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from agentic_jax.curation.journal import Journal
 from agentic_jax.data.tasks import fingerprint
 from agentic_jax.data.teacher import scripted_player
 from agentic_jax.data.word_problems import (
@@ -15,6 +14,7 @@ from agentic_jax.data.word_problems import (
     teacher_turns,
     written_solution,
 )
+from agentic_jax.journal import Journal
 from agentic_jax.monitor.progress import progress
 from agentic_jax.recipe import Recipe
 from agentic_jax.rollout.collect import Play

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from agentic_jax.config import SLOT, bind, check
-from agentic_jax.curation.journal import Journal
 from agentic_jax.curation.play import PLAYERS, identity, play_missing
 from agentic_jax.data.difficulty import (
     BINS,
@@ -28,6 +27,7 @@ from agentic_jax.data.difficulty import (
     solve_rate,
 )
 from agentic_jax.data.rows import read_rows, write_rows
+from agentic_jax.journal import Journal
 from agentic_jax.recipe import Recipe
 from agentic_jax.services import open_services
 from agentic_jax.trajectory import Task

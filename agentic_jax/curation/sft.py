@@ -22,11 +22,11 @@ from agentic_jax.chat.template import Chat
 from agentic_jax.chat.tokenizer import load_tokenizer
 from agentic_jax.config import OPEN, SLOT, bind, check
 from agentic_jax.curation.filters import SCORERS, best_of_each, first_failed
-from agentic_jax.curation.journal import Journal, Key
 from agentic_jax.curation.play import PLAYERS, identity, in_parallel, play_missing
 from agentic_jax.data.retell import retell
 from agentic_jax.data.stitch import stitch
 from agentic_jax.data.teacher import write_trajectories
+from agentic_jax.journal import Journal, Key
 from agentic_jax.monitor.progress import progress
 from agentic_jax.recipe import Recipe
 from agentic_jax.services import Services, open_services
@@ -173,12 +173,9 @@ async def _run(
         keys = journal.keys_within(len(tasks), options["samples"])
         pieces, dropped = _filtered(journal, keys, options, chat, finish)
         if options["scorer"]["name"] != "none":
+            made_of["scorer"] = options["scorer"]
             scores = stack.enter_context(
-                contextlib.closing(
-                    Journal(
-                        out / "scores.jsonl", {**made_of, "scorer": options["scorer"]}
-                    )
-                )
+                contextlib.closing(Journal(out / "scores.jsonl", made_of))
             )
             limit = config["rollout"]["concurrency"]
             pieces = await _scored(
@@ -191,17 +188,24 @@ async def _run(
         "problems": len(tasks),
         "played": len(keys),
         "lost_to_faults": faults,
-        "kept": len(chosen),
         "dropped": dict(dropped),
+        **_kept(chosen),
+    }
+    text = json.dumps(summary, indent=2) + "\n"
+    (out / "summary.json").write_text(text, "utf-8")
+    return summary
+
+
+def _kept(chosen: Sequence[_Piece]) -> dict[str, Any]:
+    """The part of the summary that is about what is kept."""
+    return {
+        "kept": len(chosen),
         "problems_kept": len({piece.key[0] for piece in chosen}),
         "kept_per_source": dict(collections.Counter(p.source for p in chosen)),
         "tokens_mean": float(np.mean([p.tokens for p in chosen] or [0.0])),
         "calls_mean": float(np.mean([p.calls for p in chosen] or [0.0])),
         "score_mean": float(np.mean([p.score for p in chosen] or [0.0])),
     }
-    text = json.dumps(summary, indent=2) + "\n"
-    (out / "summary.json").write_text(text, "utf-8")
-    return summary
 
 
 def _filtered(

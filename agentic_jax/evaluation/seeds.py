@@ -70,27 +70,6 @@ def last_values(rows: Sequence[Mapping[str, float]], *, last: int) -> dict[str, 
     return {n: float(np.mean(v)) for n, v in found.items() if n != "step"}
 
 
-def first_step(
-    rows: Sequence[Mapping[str, float]], metric: str, *, threshold: float, window: int
-) -> float:
-    """The number of steps until a metric's running mean reaches a threshold.
-
-    Args:
-        rows: one dict a step, in order.
-        metric: in each of them.
-        threshold: that the mean over the last `window` steps must reach.
-        window: steps.
-
-    Returns:
-        Steps done by then; len(rows) + 1 if it never does, which is a lower bound.
-    """
-    values = [row[metric] for row in rows]
-    for step in range(window, len(values) + 1):
-        if np.mean(values[step - window : step]) >= threshold:
-            return float(step)
-    return float(len(rows) + 1)
-
-
 def compare_arms(
     arms: Mapping[str, Mapping[int, Mapping[str, float]]],
 ) -> dict[str, dict[str, dict]]:

@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from agentic_jax.curation.journal import Journal
 from agentic_jax.data.tasks import fingerprint
 from agentic_jax.evaluation.benchmark import Report, play_benchmark, report
 from agentic_jax.evaluation.spec import Benchmark
+from agentic_jax.journal import Journal
 from agentic_jax.recipe import Recipe
 from agentic_jax.rollout.collect import Play
 from agentic_jax.services import Services, open_services

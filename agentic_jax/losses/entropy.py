@@ -108,42 +108,6 @@ def entropy_change_ratio(turns: Turns, *, eps: float) -> jax.Array:
     return entropy_change(turns) / (turns.entropy + eps)
 
 
-def kind_entropies(batch: Batch, entropy: jax.Array) -> dict[str, jax.Array]:
-    """Mean entropy of the sampled tokens of each kind, over the whole step.
-
-    Args:
-        batch: [B, T] rows with turn_calls; call markup is told apart only if
-            call_mask is there.
-        entropy: [B, T] nats per token.
-
-    Returns:
-        Scalars [] nats, 0 for a kind that does not occur: entropy/before_first_call,
-        entropy/call, entropy/after_tool (turns after a tool's answer that call again)
-        and entropy/final (turns without calls).
-
-    Raises:
-        ValueError: the batch lacks turn_calls.
-    """
-    if batch.turn_calls is None:
-        raise ValueError("entropy by kind needs batch.turn_calls: fill it in packing")
-    calls = batch.turn_calls > 0
-    markup = jnp.zeros_like(batch.mask)
-    if batch.call_mask is not None:
-        markup = batch.call_mask.astype(bool)
-    kinds = {
-        "entropy/before_first_call": calls & (batch.turn_ids == 1) & ~markup,
-        "entropy/call": markup,
-        "entropy/after_tool": calls & (batch.turn_ids > 1) & ~markup,
-        "entropy/final": ~calls & ~markup,
-    }
-    result = {}
-    for name, kind in kinds.items():
-        kept = kind & batch.mask
-        total = jnp.sum(jnp.where(kept, entropy, 0.0))
-        result[name] = total / jnp.maximum(jnp.sum(kept), 1)
-    return result
-
-
 def turn_to_tokens(per_turn: jax.Array, turns: Turns) -> jax.Array:
     """Gives each token the value of its turn: [B, T + 1] to [B, T]."""
     return to_tokens(per_turn, turns.turn_index)

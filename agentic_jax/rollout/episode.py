@@ -93,7 +93,8 @@ async def run_episode(
                     sampling, max_tokens=budget, seed=seed_of_turn(k)
                 )
                 done = await engine.generate(context, params, session=session)
-                turns.append(_turn(done, chat))
+                turn = _turn(done, chat)
+                turns.append(turn)
                 budget -= len(done.token_ids)
                 if done.stop != "stop":
                     return finish("max_tokens")
@@ -102,18 +103,14 @@ async def run_episode(
                 if not calls or k + 1 == limits.max_turns:
                     return finish("max_turns" if calls else "answer")
                 records = await asyncio.gather(*(_timed_call(c, opened) for c in calls))
-                results = chat.render_results(
-                    done.token_ids, [r.result for r in records]
-                )
-                fits = len(results) < budget  # Else no room is left to read and answer.
-                turns[-1] = dataclasses.replace(
-                    turns[-1],
-                    calls=tuple(records),
-                    call_spans=chat.token_spans(done.token_ids, parsed.spans),
-                    result_token_ids=results if fits else results[:0],
-                )
-                if not fits:
+                answers = [record.result for record in records]
+                results = chat.render_results(done.token_ids, answers)
+                spans = chat.token_spans(done.token_ids, parsed.spans)
+                turn = dataclasses.replace(turn, calls=tuple(records), call_spans=spans)
+                turns[-1] = turn
+                if len(results) >= budget:  # No room is left to read and answer.
                     return finish("max_tokens")
+                turns[-1] = dataclasses.replace(turn, result_token_ids=results)
                 budget -= len(results)
                 context = np.concatenate([context, done.token_ids, results])
     except (EngineError, OSError, TimeoutError) as error:

@@ -5,7 +5,6 @@ import pytest
 
 from agentic_jax.evaluation.seeds import (
     compare_arms,
-    first_step,
     last_values,
     paired_difference,
     t_interval,
@@ -42,13 +41,6 @@ def test_last_values_average_what_the_last_rows_have():
     assert last_values(rows, last=2) == {"a": 2.0, "eval": 0.5}
     assert last_values(rows, last=1) == {"a": 3.0}
     assert last_values([], last=1) == {}
-
-
-def test_first_step_is_the_end_of_the_first_window_that_reaches_the_threshold():
-    rows = [{"x": v} for v in (0.0, 1.0, 0.0, 1.0, 1.0)]
-    assert first_step(rows, "x", threshold=1.0, window=1) == 2
-    assert first_step(rows, "x", threshold=1.0, window=2) == 5
-    assert first_step(rows, "x", threshold=2.0, window=1) == 6  # Never in 5 steps.
 
 
 def test_arms_are_compared_with_the_first_one_where_both_have_the_metric():

@@ -11,7 +11,6 @@ from agentic_jax.losses.credit import scale_by_entropy
 from agentic_jax.losses.entropy import (
     entropy_change,
     entropy_change_ratio,
-    kind_entropies,
     turns_of,
 )
 
@@ -157,19 +156,6 @@ def test_turn_credit_says_what_the_batch_lacks(step):
         CREDITS["tepo_dense"](outcome, scores, batch, **options)
     with pytest.raises(ValueError, match="needs outcome.components"):
         CREDITS["per_reward_normalized"](*step, weights=(1.0,), eps=0.0)
-
-
-def test_entropy_by_kind(step):
-    _, scores, batch = step
-    found = kind_entropies(batch, scores.entropy)
-    # Before the first call: a 1, 3 and b 1; markup 9; a's second call 1; answers
-    # 2, 4, 2 and c's 1, 1.
-    assert {k: round(float(v), 4) for k, v in found.items()} == {
-        "entropy/before_first_call": round(5 / 3, 4),
-        "entropy/call": 9.0,
-        "entropy/after_tool": 1.0,
-        "entropy/final": 2.0,
-    }
 
 
 def test_uncertain_tokens_get_more_of_the_advantage():

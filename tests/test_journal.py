@@ -2,7 +2,7 @@ import contextlib
 
 import pytest
 
-from agentic_jax.curation.journal import Journal
+from agentic_jax.journal import Journal
 
 IDENTITY = {"seed": 0, "model": {"path": "a"}}
 
