@@ -10,7 +10,7 @@ import optax
 
 from agentic_jax.config import OPEN, SLOT, bind, check
 from agentic_jax.data.draw import DRAWS
-from agentic_jax.evaluation.spec import Benchmark, benchmarks_of, bind_verifier
+from agentic_jax.evaluation.spec import OWN, Benchmark, benchmarks_of, bind_verifier
 from agentic_jax.losses import (
     AGGREGATIONS,
     CORRECTIONS,
@@ -52,12 +52,7 @@ _HOST = {  # What a rollout needs: the sections that every recipe has.
     "engine": SLOT,
     "eval": {
         "every": int,
-        "problems": int,
-        "samples": int,
-        "runs": int,
-        "temperature": float,
-        "top_p": float,
-        "top_k": int,
+        **OWN,
         "benchmarks": OPEN,
     },
     "optimizer": SLOT,

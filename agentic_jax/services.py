@@ -107,6 +107,15 @@ class Services:
     rollout: Mapping[str, Any]
     system: str
 
+    @property
+    def limits(self) -> Limits:
+        """Turns and tokens of an episode."""
+        return Limits(
+            self.rollout["max_prompt_tokens"],
+            self.rollout["max_response_tokens"],
+            self.rollout["max_turns"],
+        )
+
     def with_system(self, task: Task) -> Task:
         """The task with the recipe's system message before its own messages."""
         if not self.system:
@@ -188,11 +197,10 @@ def make_player(
         top_logprobs: of how many likeliest tokens the engine shall tell; turns have an
             entropy if it is above 0.
     """
-    rollout = services.rollout
-    chat, tools, turns = services.chat, services.tools, rollout["max_turns"]
+    chat, tools, limits = services.chat, services.tools, services.limits
     if not with_tools:
-        chat, tools, turns = dataclasses.replace(chat, tools=()), {}, 1
-    limits = Limits(rollout["max_prompt_tokens"], rollout["max_response_tokens"], turns)
+        chat, tools = dataclasses.replace(chat, tools=()), {}
+        limits = dataclasses.replace(limits, max_turns=1)
     params = SamplingParams(
         max_tokens=limits.max_response_tokens,
         temperature=sampling["temperature"],

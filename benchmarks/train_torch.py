@@ -10,11 +10,15 @@ Runs in an environment of its own, which needs nothing of this repository:
 For each line that it reads it makes a step and prints the seconds that it took.
 """
 
+import os
 import sys
 import time
 
-import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+# Threads that spin while they wait for one another crawl where others use the cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import torch  # noqa: E402
+from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: E402
 
 ROWS, LENGTH = 16, 256
 

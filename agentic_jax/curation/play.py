@@ -18,7 +18,6 @@ from agentic_jax.journal import Journal
 from agentic_jax.monitor.progress import progress
 from agentic_jax.recipe import Recipe
 from agentic_jax.rollout.collect import Play
-from agentic_jax.rollout.episode import Limits
 from agentic_jax.services import Services, make_player
 from agentic_jax.trajectory import Task, Trajectory
 
@@ -61,16 +60,8 @@ def word_problem_player(
         mode = rng.choice(TEACHER_MODES, p=[fractions[m] for m in TEACHER_MODES])
         return teacher_turns(task, str(mode), rng)
 
-    rollout = services.rollout
     scripted = scripted_player(
-        say,
-        chat=services.chat,
-        tools=services.tools,
-        limits=Limits(
-            rollout["max_prompt_tokens"],
-            rollout["max_response_tokens"],
-            rollout["max_turns"],
-        ),
+        say, chat=services.chat, tools=services.tools, limits=services.limits
     )
 
     async def play(task: Task, p: int, g: int) -> Trajectory:

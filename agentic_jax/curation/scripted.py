@@ -11,7 +11,6 @@ from agentic_jax.data.teacher import mixed_modes, play_teacher, write_trajectori
 from agentic_jax.data.word_problems import TEACHER_MODES, teacher_turns, word_problems
 from agentic_jax.monitor.progress import progress
 from agentic_jax.recipe import Recipe
-from agentic_jax.rollout.episode import Limits
 from agentic_jax.services import open_services
 from agentic_jax.trajectory import Trajectory
 
@@ -44,7 +43,7 @@ async def _play(
     recipe: Recipe, count: int, digits: Sequence[int], fractions: Sequence[float]
 ) -> list[Trajectory]:
     """The trajectories that ended with the right answer."""
-    seed, rollout = recipe.config["seed"], recipe.config["rollout"]
+    seed = recipe.config["seed"]
     rng = np.random.default_rng([seed, 3])
     tasks = word_problems(split="train", count=count, seed=seed, digits=digits)
     modes = mixed_modes(count, dict(zip(TEACHER_MODES, fractions, strict=True)), rng)
@@ -57,12 +56,8 @@ async def _play(
                 turns,
                 chat=services.chat,
                 tools=services.tools,
-                limits=Limits(
-                    rollout["max_prompt_tokens"],
-                    rollout["max_response_tokens"],
-                    rollout["max_turns"],
-                ),
-                concurrency=rollout["concurrency"],
+                limits=services.limits,
+                concurrency=services.rollout["concurrency"],
                 on_done=lambda trajectory: advance(1),
             )
         scored = [await services.verify(trajectory) for trajectory in played]
